@@ -1,0 +1,1 @@
+"""Blocks of all pages in, one document tree out. Importing this package loads nothing heavy."""

@@ -1,0 +1,1 @@
+"""Shared fixtures; heavy things are made once a session."""
