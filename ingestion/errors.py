@@ -1,0 +1,62 @@
+"""Errors of the ingestion: what is worth a retry, what concerns one document only, and what is a wrong setting."""
+
+from __future__ import annotations
+
+
+class IngestionError(Exception):
+    """Base of all errors raised by ingestion."""
+
+
+class ServiceUnavailable(IngestionError):
+    """A service does not answer or is overloaded. The documents are not to blame: try again later."""
+
+    def __init__(self, service: str, cause: str, remedy: str) -> None:
+        super().__init__(f"{service} is unavailable: {cause} {remedy}")
+        self.service = service
+        self.cause = cause
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[ServiceUnavailable], tuple[str, str, str]]:
+        return type(self), (self.service, self.cause, self.remedy)
+
+
+class AccessRefused(IngestionError):
+    """A service answered and refused: wrong credentials or missing rights. A retry will not help."""
+
+
+class SettingsError(IngestionError):
+    """A setting is missing or wrong; the text names it."""
+
+
+class ObjectMissing(IngestionError):
+    """The object (or bucket) is not there."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        super().__init__(f"s3://{bucket}/{key} does not exist")
+        self.bucket = bucket
+        self.key = key
+
+    def __reduce__(self) -> tuple[type[ObjectMissing], tuple[str, str]]:
+        return type(self), (self.bucket, self.key)
+
+
+class ObjectKeyRefused(IngestionError):
+    """The object store does not accept this key (`..` segments, over 1,024 bytes, …)."""
+
+
+class DocumentRefused(IngestionError):
+    """This document cannot be published as it is; the others are untouched.
+
+    `code` is a stable word for programs, `stage` where it was found, `cause` what is wrong, `remedy` what to try.
+    """
+
+    def __init__(self, source: str, stage: str, code: str, cause: str, remedy: str) -> None:
+        super().__init__(f"{source}: {cause} {remedy}")
+        self.source = source
+        self.stage = stage
+        self.code = code
+        self.cause = cause
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[DocumentRefused], tuple[str, str, str, str, str]]:
+        return type(self), (self.source, self.stage, self.code, self.cause, self.remedy)
