@@ -4,6 +4,7 @@ Layout, under the revision (SHA-256 of the source's bytes) and the fingerprint o
 
     <sha256>/source.json                                what triage found (page count, outline, …)
     <sha256>/ocr-<fingerprint>/groups/<first>-<last>.jsonl   finished page groups of a reading that is under way
+    <sha256>/ocr-<fingerprint>/started.json             which run began it
     <sha256>/ocr-<fingerprint>/progress.json            the page read last
     <sha256>/ocr-<fingerprint>/pages.jsonl, report.json the whole reading, one PageResult a line
     <sha256>/structure-<fingerprint>/document.json, document.md, report.json
@@ -23,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pydantic import BaseModel
 
 from ingestion.errors import ObjectMissing
+from ingestion.job import Job
 from ingestion.object_store import ObjectStore
 from ocr2_core.ledger import PageResult
 
@@ -31,6 +33,18 @@ JSON_LINES_TYPE = "application/x-ndjson"
 MARKDOWN_TYPE = "text/markdown; charset=utf-8"
 
 _GROUP_NAME = re.compile(r"/groups/(\d{6})-(\d{6})\.jsonl$")
+
+
+def inspection_key(revision: str) -> str:
+    return f"{revision}/source.json"
+
+
+def structure_key(job: Job, name: str) -> str:
+    return f"{job.known_revision}/structure-{job.fingerprints.structure}/{name}"
+
+
+def chunks_key(job: Job) -> str:
+    return f"{job.known_revision}/chunks-{job.fingerprints.chunks}/chunks.jsonl"
 
 
 class ReadingProgress(BaseModel):
@@ -49,10 +63,6 @@ class Artifacts:
     def __init__(self, store: ObjectStore, bucket: str) -> None:
         self._store = store
         self._bucket = bucket
-
-    @staticmethod
-    def stage_key(revision: str, stage: str, fingerprint: str, name: str) -> str:
-        return f"{revision}/{stage}-{fingerprint}/{name}"
 
     def read(self, key: str) -> bytes | None:
         """An artifact's bytes, or None where it is not there."""
@@ -147,10 +157,18 @@ class ReadingArtifacts:
         for key in self._artifacts.keys(f"{self._prefix}/groups/"):
             self._artifacts.remove(key)
 
-    def drop(self) -> None:
-        """Forget the reading, finished or not: it is to be repeated from the first page."""
-        self._artifacts.remove(self.pages_key)
-        self.drop_groups()
+    def begin(self, run_id: str, *, forget: bool) -> None:
+        """Note which run reads. With `forget`, what other runs left is dropped; this run's own pages are kept, so that
+        a retry within a forced run still goes on where it was."""
+        key = f"{self._prefix}/started.json"
+        started = self._artifacts.read_json(key)
+        if started is not None and started.get("run_id") == run_id:
+            return
+        if forget:
+            self._artifacts.remove(self.pages_key)
+            self.drop_groups()
+        if forget or started is None:
+            self._artifacts.write_json(key, {"run_id": run_id})
 
     def pages(self) -> list[PageResult]:
         """The whole reading. Raises ObjectMissing where it was never finished."""

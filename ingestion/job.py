@@ -91,6 +91,7 @@ class Job(BaseModel):
     counts: LedgerCounts | None = None
     heading_count: int | None = None
     chunk_count: int | None = None
+    title: str | None = None
 
     @property
     def known_revision(self) -> str:
@@ -109,6 +110,3 @@ class Job(BaseModel):
     def having(self, **fields: object) -> Job:
         """A copy with these fields set, validated."""
         return Job.model_validate({**dict(self), **fields})
-
-    def with_fingerprint(self, **stages: str) -> Job:
-        return self.having(fingerprints=self.fingerprints.model_copy(update=stages))

@@ -40,6 +40,7 @@ class Attempt(BaseModel):
     revision: str | None = None
     fingerprints: Fingerprints = Field(default_factory=Fingerprints)
     counts: LedgerCounts | None = None
+    chunk_count: int | None = None
     reason: Reason | None = None
 
 
@@ -67,13 +68,14 @@ class Manifest(BaseModel):
         return self.last_attempt.status.value
 
     def after(self, attempt: Attempt, published: PublishedRevision | None = None, title: str | None = None) -> Manifest:
-        """The manifest once `attempt` has ended."""
+        """The manifest once `attempt` has ended. The history keeps what happened, not that nothing did."""
+        happened = [] if attempt.status is JobStatus.UNCHANGED else [attempt]
         return self.model_copy(
             update={
                 "last_attempt": attempt,
                 "published": published or self.published,
                 "title": title or self.title,
-                "history": [*self.history, attempt][-HISTORY_LENGTH:],
+                "history": [*self.history, *happened][-HISTORY_LENGTH:],
             }
         )
 
@@ -125,5 +127,6 @@ def attempt_of(job: Job) -> Attempt:
         revision=job.revision,
         fingerprints=job.fingerprints,
         counts=job.counts,
+        chunk_count=job.chunk_count,
         reason=job.reason,
     )

@@ -1,0 +1,138 @@
+"""Everything a stage needs to work: settings, the object store and what lies in it, models and the knowledge base.
+
+Models are made on first use and kept, so that a stage that finds its result ready loads none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from ingestion.artifacts import Artifacts
+from ingestion.job import JobOptions, SourceRef
+from ingestion.manifest import Manifests
+from ingestion.object_store import Download, ObjectStore
+from ingestion.settings import Settings
+
+if TYPE_CHECKING:
+    from knowledge_base.embedding import Embedder
+    from knowledge_base.sparse import SparseEncoder
+    from knowledge_base.store import KnowledgeBase
+    from ocr2_core.engine import Engine
+    from ocr2_core.reading import ReadingOptions
+    from ocr2_core.triage import Limits
+
+
+class Workspace:
+    """Use as a context manager, or call `close` when done."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._engines: dict[str, Engine] = {}
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the engines' models."""
+        for engine in self._engines.values():
+            engine.close()
+        self._engines.clear()
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        return ObjectStore.connect(self.settings)
+
+    @cached_property
+    def artifacts(self) -> Artifacts:
+        return Artifacts(self.store, self.settings.artifact_bucket)
+
+    @cached_property
+    def manifests(self) -> Manifests:
+        return Manifests(self.store, self.settings.artifact_bucket)
+
+    def ensure_buckets(self) -> None:
+        self.store.ensure_bucket(self.settings.source_bucket)
+        self.store.ensure_bucket(self.settings.artifact_bucket)
+
+    @contextmanager
+    def downloaded(self, source: SourceRef) -> Iterator[tuple[Path, Download]]:
+        """The source's bytes in a temporary file whose name owes nothing to the object's key."""
+        with TemporaryDirectory(prefix="ocr2kb-") as folder:
+            path = Path(folder) / "source"
+            with path.open("wb") as target:
+                download = self.store.download(source.bucket, source.key, target)
+            yield path, download
+
+    @cached_property
+    def limits(self) -> Limits:
+        from ocr2_core.triage import Limits
+
+        settings = self.settings
+        return Limits(
+            max_file_bytes=settings.max_file_bytes,
+            max_page_count=settings.max_page_count,
+            render_timeout_s=settings.render_timeout_s,
+            memory_limit_bytes=settings.render_memory_bytes,
+            dpi=settings.dpi,
+        )
+
+    def reading_options(self, options: JobOptions) -> ReadingOptions:
+        from ocr2_core.reading import ReadingOptions
+
+        return ReadingOptions(ocr=options.ocr or self.settings.ocr, limits=self.limits)
+
+    def engine(self, options: JobOptions) -> Engine:
+        """The engine that reads scanned pages."""
+        return self._named_engine(options.engine or self.settings.engine)
+
+    def text_layer_engine(self) -> Engine:
+        """The engine that reads pages whose PDF text layer is sound."""
+        return self._named_engine("text_layer")
+
+    def _named_engine(self, name: str) -> Engine:
+        from ocr2_core.engines import create_engine
+
+        if name not in self._engines:
+            self._engines[name] = create_engine(
+                name,
+                thread_count=self.settings.ocr_thread_count,
+                cache_dir=self.settings.cache_dir.expanduser(),
+            )
+        return self._engines[name]
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        from knowledge_base.embedding import Embedder
+
+        return Embedder(self.settings.embedding_model, thread_count=self.settings.embedding_thread_count)
+
+    @cached_property
+    def sparse_encoder(self) -> SparseEncoder:
+        from knowledge_base.sparse import SparseEncoder
+
+        return SparseEncoder()
+
+    @contextmanager
+    def open_knowledge_base(self) -> Iterator[KnowledgeBase]:
+        """The knowledge base, open. The local index is locked meanwhile: keep it short."""
+        from knowledge_base.store import QdrantOptions, open_knowledge_base
+
+        settings = self.settings
+        api_key = settings.qdrant_api_key.get_secret_value() if settings.qdrant_api_key else None
+        options = QdrantOptions(
+            path=None if settings.qdrant_url else settings.local_index_path,
+            url=settings.qdrant_url,
+            api_key=api_key,
+            timeout_s=settings.qdrant_timeout_s,
+            collection=settings.collection,
+        )
+        with open_knowledge_base(options) as knowledge_base:
+            yield knowledge_base
