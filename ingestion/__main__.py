@@ -1,0 +1,6 @@
+"""`python -m ingestion` is `ocr2kb`."""
+
+from ingestion.cli import main
+
+if __name__ == "__main__":
+    main()

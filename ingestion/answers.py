@@ -1,0 +1,52 @@
+"""Search results as people read them, and the filters they type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from knowledge_base.search import Hit, SearchFilters
+
+EXCERPT_CHARACTERS = 300
+
+
+def answer_lines(rank: int, hit: Hit) -> list[str]:
+    """One answer: where it stands (manual, section path, page, box) and how it begins."""
+    section = " › ".join(hit.section_path) or "(before the first heading)"
+    places = ", ".join(
+        f"page {box.page_number} box {[round(value) for value in box.bbox_norm]}" for box in hit.boxes[:3]
+    )
+    more = f" and {len(hit.boxes) - 3} more boxes" if len(hit.boxes) > 3 else ""
+    text = " ".join(hit.text.split())
+    excerpt = text if len(text) <= EXCERPT_CHARACTERS else text[: EXCERPT_CHARACTERS - 1].rstrip() + "…"
+    return [f"{rank}. {hit.title}  ({hit.source})", f"   {section}", f"   {places}{more}", f"   {excerpt}"]
+
+
+def parse_filters(pairs: list[str]) -> SearchFilters | None:
+    """`NAME=VALUE` words as filters: source, section, language, label, page (a number or FIRST-LAST), tenant.
+
+    Raises ValueError saying what is wrong.
+    """
+    from knowledge_base.search import SearchFilters
+
+    fields: dict[str, object] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not value:
+            raise ValueError(f"{pair!r} is not NAME=VALUE")
+        if name == "page":
+            first, _, last = value.partition("-")
+            if not first.isdigit() or not (last or first).isdigit():
+                raise ValueError(f"page is a number or FIRST-LAST, not {value!r}")
+            fields["pages"] = (int(first), int(last or first))
+        elif name == "label":
+            fields["labels"] = [*_strings(fields.get("labels")), value]
+        elif name in ("source", "section", "language", "tenant"):
+            fields[name] = value
+        else:
+            raise ValueError(f"unknown filter {name!r}; known are source, section, language, label, page and tenant")
+    return SearchFilters.model_validate(fields) if fields else None
+
+
+def _strings(value: object) -> list[str]:
+    return list(value) if isinstance(value, list) else []

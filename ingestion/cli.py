@@ -1,0 +1,215 @@
+"""The command line: `ocr2kb parse | ingest | search | status | doctor`.
+
+Exit codes: 0 ok, 1 a fault of ours, 2 usage, 3 done in part, 4 input refused, 5 service unavailable.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+from uuid import uuid4
+
+import typer
+
+from ingestion.cli_output import (
+    EXIT_UNAVAILABLE,
+    PageProgress,
+    err,
+    errors_to_exit_codes,
+    out,
+    print_json,
+    set_up_logging,
+)
+from ingestion.job import JobOptions
+from ingestion.report import EXIT_PARTIAL, EXIT_REFUSED
+from ingestion.settings import EngineName, OcrMode, Settings
+from ingestion.workspace import Workspace
+
+app = typer.Typer(
+    name="ocr2kb",
+    help="Scanned manuals in, cited answers out.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Engine = Annotated[EngineName | None, typer.Option(help="What reads scanned pages.")]
+Ocr = Annotated[OcrMode | None, typer.Option(help="auto: use sound PDF text layers; always: recognise every page.")]
+
+
+@app.callback()
+def common(verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is done.")] = False) -> None:
+    set_up_logging(verbose)
+
+
+@app.command()
+def parse(
+    files: Annotated[list[Path], typer.Argument(help="PDF, TIFF, PNG or JPEG files.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for one subfolder a file.")] = Path("parsed"),
+    engine: Engine = None,
+    ocr: Ocr = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read files and write document.json, document.md and report.json for each."""
+    from ingestion.parsing import output_folders, parse_file
+    from ocr2_core.errors import SourceRefused
+
+    options = JobOptions(engine=engine, ocr=ocr)
+    outcomes: list[dict[str, object]] = []
+    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace, PageProgress() as progress:
+        for path, folder in zip(files, output_folders(files, output), strict=True):
+            progress.start(path.name)
+            try:
+                parsed = parse_file(workspace, path, options, progress.on_page)
+                parsed.write(folder)
+            except SourceRefused as error:
+                err.print(f"{path}: [{error.code}] {error}", style="red")
+                outcomes.append({"file": str(path), "status": "refused", "code": error.code, "cause": str(error)})
+                continue
+            except OSError as error:
+                err.print(f"{path}: {error.strerror or error}", style="red")
+                outcomes.append({"file": str(path), "status": "refused", "code": "unreadable", "cause": str(error)})
+                continue
+            counts = parsed.counts
+            status = "partial" if counts.failed else "ok"
+            outcomes.append({"file": str(path), "status": status, "output": str(folder), "counts": counts.model_dump()})
+    _print_parsed(outcomes, as_json)
+    refused = sum(outcome["status"] == "refused" for outcome in outcomes)
+    if refused == len(outcomes):
+        raise typer.Exit(EXIT_REFUSED)
+    if refused or any(outcome["status"] == "partial" for outcome in outcomes):
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+@app.command()
+def ingest(
+    addresses: Annotated[list[str], typer.Argument(help="Files, folders, or s3://bucket/prefix.")],
+    engine: Engine = None,
+    ocr: Ocr = None,
+    force: Annotated[bool, typer.Option(help="Repeat every stage.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run all stages without Airflow; local files are uploaded into the source bucket first."""
+    from ingestion.local_sources import find_sources
+    from ingestion.pipeline import ingest as ingest_sources
+    from ingestion.report import summarise
+
+    options = JobOptions(force=force, engine=engine, ocr=ocr)
+    run_id = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
+    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
+        workspace.ensure_buckets()
+        sources = find_sources(workspace, addresses)
+        with PageProgress() as progress:
+            ingest_sources(
+                workspace,
+                sources,
+                run_id=run_id,
+                options=options,
+                on_stage=progress.on_stage,
+                on_page=progress.on_page,
+            )
+        summary = summarise(workspace.manifests, sources, run_id)
+    if as_json:
+        print_json(summary)
+    else:
+        out.print("\n".join(summary.lines()))
+    raise typer.Exit(summary.exit_code)
+
+
+@app.command()
+def search(
+    question: Annotated[str, typer.Argument(help="A question or words to look for.")],
+    k: Annotated[int, typer.Option("-k", min=1, max=100, help="How many answers.")] = 5,
+    filters: Annotated[
+        list[str] | None, typer.Option("--filter", help="NAME=VALUE: source, section, language, label, page.")
+    ] = None,
+    mode: Annotated[str, typer.Option(help="hybrid, dense or sparse.")] = "hybrid",
+    as_json: AsJson = False,
+) -> None:
+    """Answer from the knowledge base, each answer with manual, section, page and box."""
+    from ingestion.answers import answer_lines, parse_filters
+    from knowledge_base.search import search as search_knowledge_base
+
+    if mode not in ("hybrid", "dense", "sparse"):
+        raise typer.BadParameter("use hybrid, dense or sparse", param_hint="--mode")
+    try:
+        search_filters = parse_filters(filters or [])
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--filter") from error
+    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
+        # models load before the index opens: the local index is locked while it is open
+        embedder, sparse_encoder = workspace.embedder, workspace.sparse_encoder
+        with workspace.open_knowledge_base() as knowledge_base:
+            hits = search_knowledge_base(
+                knowledge_base, embedder, sparse_encoder, question, k=k, filters=search_filters, mode=mode
+            )
+    if as_json:
+        print_json([hit.model_dump(mode="json") for hit in hits])
+    elif hits:
+        out.print("\n\n".join("\n".join(answer_lines(rank, hit)) for rank, hit in enumerate(hits, start=1)))
+    else:
+        err.print("nothing found")
+
+
+@app.command()
+def status(
+    source: Annotated[str | None, typer.Argument(help="s3://bucket/key or a key of the source bucket.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is published and how the last attempts ended; with SOURCE its page ledger too."""
+    from ingestion.status import all_lines, source_lines, source_status
+
+    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
+        if source is None:
+            manifests = list(workspace.manifests.all())
+            if as_json:
+                print_json([manifest.model_dump(mode="json") for manifest in manifests])
+            else:
+                out.print("\n".join(all_lines(manifests)))
+            return
+        found = source_status(workspace, source)
+        if as_json:
+            print_json(found)
+        else:
+            out.print("\n".join(source_lines(found)))
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Check versions, models and services."""
+    from ingestion.doctor import run_checks
+
+    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
+        checks = run_checks(workspace)
+    if as_json:
+        print_json([check.model_dump() for check in checks])
+    else:
+        for check in checks:
+            out.print(f"{'ok  ' if check.is_ok else 'FAIL'} {check.name}: {check.detail}")
+            if check.remedy:
+                out.print(f"     {check.remedy}")
+    failed = [check for check in checks if not check.is_ok]
+    if failed:
+        raise typer.Exit(EXIT_UNAVAILABLE if all(check.is_service for check in failed) else 1)
+
+
+def _print_parsed(outcomes: list[dict[str, object]], as_json: bool) -> None:
+    if as_json:
+        print_json(outcomes)
+        return
+    for outcome in outcomes:
+        if outcome["status"] != "refused":
+            out.print(f"{outcome['status']:<8} {outcome['file']} → {outcome['output']}  {outcome['counts']}")
+
+
+def main() -> None:
+    """Entry point of the `ocr2kb` command."""
+    logging.captureWarnings(True)
+    app()
+
+
+if __name__ == "__main__":
+    main()

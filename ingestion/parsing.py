@@ -1,0 +1,85 @@
+"""One local file to document, Markdown and report, without a bucket or a knowledge base."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ingestion.job import JobOptions
+from ingestion.stages import OnPage
+from ingestion.workspace import Workspace
+from ocr2_core.ledger import LedgerCounts, PageResult, reconcile
+
+if TYPE_CHECKING:
+    from ocr2_core.triage import FileInspection
+    from structure_recovery.recover import RecoveredDocument
+
+
+@dataclass(frozen=True)
+class ParsedFile:
+    """All that was found in one file."""
+
+    path: Path
+    inspection: FileInspection
+    results: list[PageResult]
+    counts: LedgerCounts
+    recovered: RecoveredDocument
+
+    def report(self) -> dict[str, object]:
+        """The whole ledger and how each heading was decided, JSON-able."""
+        return {
+            "file": self.path.name,
+            "inspection": self.inspection.model_dump(mode="json", exclude={"outline"}),
+            "counts": self.counts.model_dump(),
+            "ledger": [result.ledger.model_dump(mode="json") for result in self.results],
+            "structure": self.recovered.report.model_dump(mode="json"),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write document.json, document.md and report.json into `folder`."""
+        from structure_recovery.markdown import to_markdown
+
+        folder.mkdir(parents=True, exist_ok=True)
+        document = self.recovered.document
+        (folder / "document.json").write_text(document.model_dump_json(exclude_none=True, indent=1), encoding="utf-8")
+        (folder / "document.md").write_text(to_markdown(document), encoding="utf-8")
+        text = json.dumps(self.report(), ensure_ascii=False, indent=1)
+        (folder / "report.json").write_text(text, encoding="utf-8")
+
+
+def parse_file(workspace: Workspace, path: Path, options: JobOptions, on_page: OnPage | None = None) -> ParsedFile:
+    """Triage, read and recover one file. Raises SourceRefused for a bad file, EngineError where no page can be read."""
+    from ocr2_core.reading import read_document
+    from ocr2_core.triage import inspect_file
+    from structure_recovery.recover import recover
+
+    inspection = inspect_file(path, workspace.limits)
+    results = []
+    for result in read_document(
+        path,
+        workspace.engine(options),
+        options=workspace.reading_options(options),
+        inspection=inspection,
+        text_layer_engine=workspace.text_layer_engine(),
+    ):
+        results.append(result)
+        if on_page is not None:
+            on_page(result, inspection.page_count)
+    counts = reconcile((result.ledger for result in results), inspection.page_count)
+    recovered = recover([result.page for result in results], name=path.name, outline=inspection.outline)
+    return ParsedFile(path, inspection, results, counts, recovered)
+
+
+def output_folders(paths: list[Path], output: Path) -> list[Path]:
+    """A folder for each file, named after it; files of one name get a number, so that none overwrites another."""
+    seen = Counter[str]()
+    folders = []
+    for path in paths:
+        name = path.stem or path.name
+        seen[name.casefold()] += 1
+        count = seen[name.casefold()]
+        folders.append(output / (name if count == 1 else f"{name}-{count}"))
+    return folders
