@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 
 class ManualSpec(BaseModel):
@@ -26,7 +26,6 @@ class ManualSpec(BaseModel):
     pages: tuple[int, int]
     lang: str
     split: str = "dev"
-    license: str = Field(default="", description="licence of the manual, as its Debian copyright file gives it")
 
 
 class SourceNotFound(Exception):

@@ -1,7 +1,7 @@
 """Ground truth of a born-digital manual: text blocks in the author's order, and the PDF outline found on the page.
 
-An outline entry counts only when its title is really printed on its page (or at the top of the next one): bookmarks that
-lead to nothing a reader could see are listed as dropped, never as gold.
+An outline entry counts only when its title is really printed on its page (or at the top of the next one): bookmarks
+that lead to nothing a reader could see are listed as dropped, never as gold.
 """
 
 from __future__ import annotations
