@@ -65,14 +65,14 @@ class JobOptions(BaseModel):
 
 
 class Fingerprints(BaseModel):
-    """Of each stage whose result the job has: they name the artifacts."""
+    """Of each stage: they name the artifacts (see plan.py)."""
 
     model_config = ConfigDict(frozen=True)
 
-    ocr: str | None = None
-    structure: str | None = None
-    chunks: str | None = None
-    index: str | None = None
+    ocr: str
+    structure: str
+    chunks: str
+    index: str
 
 
 class Job(BaseModel):
@@ -82,12 +82,12 @@ class Job(BaseModel):
 
     source: SourceRef
     run_id: str
+    fingerprints: Fingerprints
     options: JobOptions = Field(default_factory=JobOptions)
     status: JobStatus = JobStatus.PENDING
     reason: Reason | None = None
     revision: str | None = None
     page_count: int | None = None
-    fingerprints: Fingerprints = Field(default_factory=Fingerprints)
     counts: LedgerCounts | None = None
     heading_count: int | None = None
     chunk_count: int | None = None

@@ -38,7 +38,7 @@ class Attempt(BaseModel):
     at: datetime
     status: JobStatus
     revision: str | None = None
-    fingerprints: Fingerprints = Field(default_factory=Fingerprints)
+    fingerprints: Fingerprints
     counts: LedgerCounts | None = None
     chunk_count: int | None = None
     reason: Reason | None = None

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from ingestion.errors import DocumentRefused, IngestionError, ServiceUnavailable
 from ingestion.job import Job, JobOptions, JobStatus, Reason, SourceRef
 from ingestion.manifest import PublishedRevision, attempt_of
+from ingestion.plan import plan_jobs
 from ingestion.stages import STAGES, OnPage
 from ingestion.workspace import Workspace
 from ocr2_core.errors import SourceRefused
@@ -77,8 +78,8 @@ def ingest(
     document would fare better.
     """
     jobs = []
-    for source in sources:
-        job = Job(source=source, run_id=run_id, options=options or JobOptions())
+    for job in plan_jobs(workspace, sources, run_id, options or JobOptions()):
+        source = job.source
         try:
             for name in STAGES:
                 if on_stage is not None and not job.status.is_final:

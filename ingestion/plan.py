@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ingestion.fingerprint import fingerprint
-from ingestion.job import Fingerprints, Job
+from ingestion.job import Fingerprints, Job, JobOptions, SourceRef
 from ingestion.settings import Settings
 from ingestion.workspace import Workspace
 
@@ -19,9 +20,15 @@ def chunk_options(settings: Settings) -> ChunkOptions:
     return ChunkOptions(max_tokens=settings.max_chunk_tokens)
 
 
-def plan_fingerprints(workspace: Workspace, job: Job) -> Fingerprints:
+def plan_jobs(workspace: Workspace, sources: Iterable[SourceRef], run_id: str, options: JobOptions) -> list[Job]:
+    """A job a source. The fingerprints are the same for all, so the models they name are looked at once a run."""
+    fingerprints = plan_fingerprints(workspace, options)
+    return [Job(source=source, run_id=run_id, options=options, fingerprints=fingerprints) for source in sources]
+
+
+def plan_fingerprints(workspace: Workspace, options: JobOptions) -> Fingerprints:
     """One fingerprint a stage, each covering the stages before it: a changed setting redoes only what it touches."""
-    from knowledge_base.chunks import identity as chunk_identity
+    from knowledge_base.chunks import CHUNKER_VERSION
     from ocr2_core.reading import identity as reading_identity
     from structure_recovery.recover import identity as recovery_identity
 
@@ -29,13 +36,13 @@ def plan_fingerprints(workspace: Workspace, job: Job) -> Fingerprints:
     ocr = fingerprint(
         "ocr",
         {
-            "engine": workspace.engine(job.options).identity(),
+            "engine": workspace.engine(options).identity(),
             "text_layer": workspace.text_layer_engine().identity(),
-            "reading": reading_identity(workspace.reading_options(job.options)),
+            "reading": reading_identity(workspace.reading_options(options)),
         },
     )
     structure = fingerprint("structure", recovery_identity(), ocr)
-    chunking = {"chunking": chunk_identity(chunk_options(workspace.settings)), "tokenizer": embedding}
-    chunks = fingerprint("chunks", chunking, structure)
+    chunking = {"version": CHUNKER_VERSION, **chunk_options(workspace.settings).model_dump()}
+    chunks = fingerprint("chunks", {"chunking": chunking, "tokenizer": embedding}, structure)
     index = fingerprint("index", {"dense": embedding, "sparse": workspace.sparse_encoder.identity()}, chunks)
     return Fingerprints(ocr=ocr, structure=structure, chunks=chunks, index=index)

@@ -26,7 +26,7 @@ from ingestion.artifacts import (
 )
 from ingestion.errors import DocumentRefused, ObjectMissing
 from ingestion.job import Job, JobStatus
-from ingestion.plan import chunk_options, plan_fingerprints
+from ingestion.plan import chunk_options
 from ingestion.workspace import Workspace
 from ocr2_core.ledger import PageResult, PageStatus, reconcile
 
@@ -41,16 +41,14 @@ OnPage = Callable[[PageResult, int], None]
 
 
 def fetch(workspace: Workspace, job: Job) -> Job:
-    """Find the revision (SHA-256 of the bytes), triage the file, plan the fingerprints.
+    """Find the revision (SHA-256 of the bytes) and triage the file.
 
-    The job comes back `unchanged` when exactly this revision is published with exactly these fingerprints. Raises
+    The job comes back `unchanged` when exactly this revision is published with exactly its fingerprints. Raises
     SourceRefused for a file that cannot be read, DocumentRefused when the object is gone.
     """
     source = job.source
-    planned = plan_fingerprints(workspace, job)
-    job = job.having(fingerprints=planned)
     published = workspace.manifests.read(source.bucket, source.key).published
-    is_current = published is not None and published.fingerprints == planned and not job.options.force
+    is_current = published is not None and published.fingerprints == job.fingerprints and not job.options.force
     if is_current and published is not None and source.etag and published.etag == source.etag:
         return job.having(
             status=JobStatus.UNCHANGED,
@@ -161,7 +159,6 @@ def load(workspace: Workspace, job: Job) -> Job:
             source.uri, "load", "no_chunks", "no text is left outside headers and footers.", "Check the scan."
         )
     title = _title(_stored_document(workspace, job), _inspection(workspace, job.known_revision), source.key)
-    assert job.fingerprints.index is not None
     revision = SourceRevision(
         source=source.uri,
         tenant=settings.tenant,
@@ -190,7 +187,6 @@ STAGES: dict[str, Callable[..., Job]] = {
 
 
 def _reading(workspace: Workspace, job: Job) -> ReadingArtifacts:
-    assert job.fingerprints.ocr is not None
     return workspace.artifacts.reading(job.known_revision, job.fingerprints.ocr)
 
 

@@ -35,7 +35,7 @@ def source_status(workspace: Workspace, name: str) -> SourceStatus:
         return SourceStatus(manifest=manifest, ledger=[])
     attempt = manifest.last_attempt
     known = manifest.published or attempt
-    if known.revision is None or known.fingerprints.ocr is None:
+    if known.revision is None:
         return SourceStatus(manifest=manifest, ledger=[])
     reading = workspace.artifacts.reading(known.revision, known.fingerprints.ocr)
     try:
