@@ -1,0 +1,1 @@
+"""The embedded services of one machine without docker: PostgreSQL, an S3 gateway and Airflow, started detached."""
