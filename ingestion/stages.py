@@ -24,7 +24,7 @@ from ingestion.artifacts import (
     inspection_key,
     structure_key,
 )
-from ingestion.errors import DocumentRefused, ObjectMissing
+from ingestion.errors import DocumentRefused, ObjectKeyRefused, ObjectMissing
 from ingestion.job import Job, JobStatus
 from ingestion.plan import chunk_options
 from ingestion.workspace import Workspace
@@ -44,7 +44,7 @@ def fetch(workspace: Workspace, job: Job) -> Job:
     """Find the revision (SHA-256 of the bytes) and triage the file.
 
     The job comes back `unchanged` when exactly this revision is published with exactly its fingerprints. Raises
-    SourceRefused for a file that cannot be read, DocumentRefused when the object is gone.
+    SourceRefused for a file that cannot be read, DocumentRefused when the object is gone or its key not usable.
     """
     source = job.source
     published = workspace.manifests.read(source.bucket, source.key).published
@@ -69,6 +69,10 @@ def fetch(workspace: Workspace, job: Job) -> Job:
         raise DocumentRefused(
             source.uri, "fetch", "missing", "the object was removed after it was listed.", "Upload it again."
         ) from None
+    except ObjectKeyRefused as error:
+        raise DocumentRefused(
+            source.uri, "fetch", "unsupported_key", f"{error}.", "Rename the object without '.' and '..' in its path."
+        ) from error
     job = job.having(
         source=source.model_copy(update={"etag": download.etag or source.etag, "size_bytes": download.size_bytes}),
         revision=download.sha256,
