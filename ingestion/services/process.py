@@ -71,7 +71,7 @@ class DetachedProcess:
             raise self.error("ended at once") from None
         self._pid_file.write_text(json.dumps({"pid": started.pid, "create_time": create_time, "argv": list(argv)}))
 
-    def stop(self, *, stop_signal: signal.Signals = signal.SIGTERM, timeout_s: float = 30.0) -> bool:
+    def stop(self, *, stop_signal: signal.Signals = signal.SIGTERM, timeout_s: float = 10.0) -> bool:
         """Ask the program to end, then end it and every child it leaves behind. False where nothing was running."""
         process = self.process()
         if process is None:
@@ -80,7 +80,7 @@ class DetachedProcess:
         family = [process, *process.children(recursive=True)]
         process.send_signal(stop_signal)
         psutil.wait_procs([process], timeout=timeout_s)
-        _, alive = psutil.wait_procs(family, timeout=2.0)
+        _, alive = psutil.wait_procs(family, timeout=1.0)
         for left in alive:
             left.kill()
         psutil.wait_procs(alive, timeout=5.0)
