@@ -165,6 +165,8 @@ with DAG(
             doc_md="The publish gate, then embedding and the exchange of the document's points in Qdrant.",
         )
 
+    documents = document.expand(batch=listed.output)
+
     report = ReportOperator(
         task_id="report",
         listed=listed.output,
@@ -172,4 +174,4 @@ with DAG(
         doc_md="Published, partial, quarantined, unaccounted for: the run's account, red when it does not balance.",
     )
 
-    document.expand(batch=listed.output) >> report
+    documents >> report

@@ -195,8 +195,8 @@ def selection(context: Context) -> dict[str, Any]:
     if run_type not in INTERVAL_RUN_TYPES:
         return {
             "prefix": prefix,
-            "modified_from": _moment(params.get("modified_from")),
-            "modified_to": _moment(params.get("modified_to")),
+            "modified_from": _moment("modified_from", params.get("modified_from")),
+            "modified_to": _moment("modified_to", params.get("modified_to")),
         }
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None:
@@ -224,9 +224,14 @@ def _record(job: Job) -> JobRecord:
     return record
 
 
-def _moment(text: str | None) -> datetime | None:
+def _moment(name: str, text: str | None) -> datetime | None:
     """An ISO 8601 time of a parameter; one without an offset is UTC."""
     if not text:
         return None
-    moment = datetime.fromisoformat(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise AirflowFailException(
+            f"The parameter {name} is no ISO 8601 time such as 2026-03-01T05:00:00+00:00: {text!r}"
+        ) from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
