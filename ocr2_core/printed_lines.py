@@ -1,0 +1,111 @@
+"""From a page image to its printed lines: detection, cutting out, recognition, and each line's type evidence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ocr2_core.blocks import TextLine
+from ocr2_core.geometry import NORM_MAX, from_pixels
+from ocr2_core.line_evidence import find_bold, is_fixed_pitch, measure_ink
+from ocr2_core.text_detection import DetectedLine, TextDetector
+from ocr2_core.text_recognition import RecognisedLine, TextRecogniser
+
+_LEAST_CONFIDENCE = 0.35
+
+
+@dataclass(frozen=True, slots=True)
+class _Cutting:
+    crop_bgr: NDArray[np.uint8]
+    bbox_px: tuple[float, float, float, float]
+
+
+class LineReader:
+    """Finds and reads the printed lines of a page."""
+
+    def __init__(self, detector: TextDetector, recogniser: TextRecogniser) -> None:
+        self._detector = detector
+        self._recogniser = recogniser
+
+    def __call__(self, image: NDArray[np.uint8]) -> list[TextLine]:
+        """Lines of an upright page, (height_px, width_px) gray or (…, 3) RGB, from the top down.
+
+        Boxes are as tight as the detector gives them; two lines may stand side by side on one row.
+        """
+        bgr = to_bgr(image)
+        height_px, width_px = bgr.shape[:2]
+        cuttings = [_cut(bgr, found) for found in self._detector(bgr)]
+        cuttings = [cutting for cutting in cuttings if min(cutting.crop_bgr.shape[:2]) > 2]
+        readings = self._recogniser([cutting.crop_bgr for cutting in cuttings])
+        kept = [
+            (cutting, reading)
+            for cutting, reading in zip(cuttings, readings, strict=True)
+            if reading.text.strip() and reading.confidence >= _LEAST_CONFIDENCE
+        ]
+        inks = [measure_ink(_gray(cutting.crop_bgr), reading.text) for cutting, reading in kept]
+        bold = find_bold([ink.stroke_share for ink in inks], [len(reading.text) for _, reading in kept])
+        lines = [
+            TextLine(
+                bbox_norm=from_pixels(cutting.bbox_px, width_px, height_px),
+                text=" ".join(reading.text.split()),
+                confidence=reading.confidence,
+                font_height_norm=None if ink.font_height_px is None else ink.font_height_px / height_px * NORM_MAX,
+                is_bold=is_bold,
+                is_monospace=_fixed_pitch(cutting, reading),
+            )
+            for (cutting, reading), ink, is_bold in zip(kept, inks, bold, strict=True)
+        ]
+        return sorted(lines, key=lambda line: (line.bbox_norm[1] + line.bbox_norm[3], line.bbox_norm[0]))
+
+
+def to_bgr(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The page in the channel order that the models were trained on."""
+    import cv2
+
+    if image.ndim == 2:
+        return np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), np.uint8)
+    return np.asarray(cv2.cvtColor(image[:, :, :3], cv2.COLOR_RGB2BGR), np.uint8)
+
+
+def _gray(bgr: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    import cv2
+
+    return np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2GRAY), np.uint8)
+
+
+def _fixed_pitch(cutting: _Cutting, reading: RecognisedLine) -> bool | None:
+    height, width = cutting.crop_bgr.shape[:2]
+    return is_fixed_pitch(reading, width / height)
+
+
+def _cut(bgr: NDArray[np.uint8], found: DetectedLine) -> _Cutting:
+    """The line's pixels, levelled where it is tilted and turned where it runs upwards."""
+    x0, y0, x1, y1 = found.bbox_px
+    left, top = max(0, math.floor(x0)), max(0, math.floor(y0))
+    right, bottom = min(bgr.shape[1], math.ceil(x1) + 1), min(bgr.shape[0], math.ceil(y1) + 1)
+    crop: Any = bgr[top:bottom, left:right]
+    corners = found.corners_px
+    tilt = abs(float(corners[1][1] - corners[0][1])) if corners[1][0] - corners[0][0] > y1 - y0 else 0.0
+    edge = float(np.linalg.norm(corners[3] - corners[0]))
+    if tilt > 0.25 * edge:
+        crop = _level(bgr, corners)
+    elif crop.shape[0] > 2.5 * crop.shape[1]:
+        crop = np.rot90(crop, k=-1)  # text up the page's side reads when turned clockwise
+    return _Cutting(np.ascontiguousarray(crop), (x0, y0, x1, y1))
+
+
+def _level(bgr: NDArray[np.uint8], corners: NDArray[np.float32]) -> NDArray[np.uint8]:
+    import cv2
+
+    width = max(float(np.linalg.norm(corners[1] - corners[0])), float(np.linalg.norm(corners[2] - corners[3])))
+    height = max(float(np.linalg.norm(corners[3] - corners[0])), float(np.linalg.norm(corners[2] - corners[1])))
+    target = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
+    turn = cv2.getPerspectiveTransform(corners.astype(np.float32), target)
+    size = (max(1, round(width)), max(1, round(height)))
+    return np.asarray(
+        cv2.warpPerspective(bgr, turn, size, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE), np.uint8
+    )
