@@ -1,0 +1,158 @@
+"""The collection behind the alias: how it is made, and the check that it holds the vectors we are about to use."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from knowledge_base.connection import QdrantOptions
+from knowledge_base.errors import CollectionMismatch, KnowledgeBaseError
+from knowledge_base.payload import DENSE_VECTOR, SPARSE_VECTOR
+
+if TYPE_CHECKING:
+    from qdrant_client import QdrantClient
+
+logger = logging.getLogger(__name__)
+
+SCHEMA_VERSION = 1
+
+_NAMES_FOR_PEOPLE = {"model"}
+"""Identity entries that may differ: a renamed folder holds the same model."""
+
+
+class DenseEncoder(Protocol):
+    """What a collection has to know of the dense vectors: `Embedder`."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    def identity(self) -> Mapping[str, Any]: ...
+
+
+class TermEncoder(Protocol):
+    """What a collection has to know of the sparse vectors: `SparseEncoder`."""
+
+    def identity(self) -> Mapping[str, Any]: ...
+
+
+def collection_behind(client: QdrantClient, alias: str) -> str | None:
+    """Name of the collection that `alias` points to, None when there is no such alias."""
+    return next((each.collection_name for each in client.get_aliases().aliases if each.alias_name == alias), None)
+
+
+def ensure_collection(
+    client: QdrantClient, options: QdrantOptions, embedder: DenseEncoder, sparse_encoder: TermEncoder
+) -> str:
+    """Make `<alias>__1` with its payload indexes behind the alias if there is none; return the collection's name.
+
+    Safe to call by several processes at once and again after a crash at any of its steps. Raises CollectionMismatch
+    when the existing collection was filled with other vectors.
+    """
+    name = collection_behind(client, options.collection)
+    if name is None:
+        if client.collection_exists(options.collection):
+            raise KnowledgeBaseError(f"{options.place} has a collection named {options.collection}: the alias needs it")
+        name = f"{options.collection}__1"
+        _create(client, name, options, embedder, sparse_encoder)
+    _check_identity(client, name, embedder, sparse_encoder)
+    _create_payload_indexes(client, name, is_local=options.path is not None)
+    if collection_behind(client, options.collection) is None:
+        # The alias comes last: who sees it sees a finished collection.
+        _point_alias(client, options.collection, name)
+    return name
+
+
+def _create(
+    client: QdrantClient, name: str, options: QdrantOptions, embedder: DenseEncoder, sparse_encoder: TermEncoder
+) -> None:
+    from qdrant_client import models
+    from qdrant_client.http.exceptions import UnexpectedResponse
+
+    if client.collection_exists(name):
+        return
+    try:
+        client.create_collection(
+            name,
+            vectors_config={
+                DENSE_VECTOR: models.VectorParams(
+                    size=embedder.dimension, distance=models.Distance.COSINE, on_disk=options.vectors_on_disk
+                )
+            },
+            sparse_vectors_config={
+                SPARSE_VECTOR: models.SparseVectorParams(
+                    modifier=models.Modifier.IDF,
+                    index=models.SparseIndexParams(on_disk=options.sparse_index_on_disk),
+                )
+            },
+            on_disk_payload=options.payload_on_disk,
+            metadata={
+                "ocr2kb_schema": SCHEMA_VERSION,
+                "dense": dict(embedder.identity()),
+                "sparse": dict(sparse_encoder.identity()),
+            },
+        )
+    except UnexpectedResponse as error:
+        if error.status_code != 409:  # another process was quicker
+            raise
+    logger.info("created collection %s with %d dimensions", name, embedder.dimension)
+
+
+def _point_alias(client: QdrantClient, alias: str, name: str) -> None:
+    from qdrant_client import models
+
+    client.update_collection_aliases(
+        [models.CreateAliasOperation(create_alias=models.CreateAlias(collection_name=name, alias_name=alias))]
+    )
+
+
+def _check_identity(client: QdrantClient, name: str, embedder: DenseEncoder, sparse_encoder: TermEncoder) -> None:
+    config = client.get_collection(name).config
+    vectors = config.params.vectors
+    stored_size = vectors[DENSE_VECTOR].size if isinstance(vectors, Mapping) and DENSE_VECTOR in vectors else None
+    differences = []
+    if stored_size != embedder.dimension:
+        differences.append(f"dense dimension: {stored_size} stored, {embedder.dimension} offered")
+    metadata = config.metadata or {}
+    for part, offered in (("dense", embedder.identity()), ("sparse", sparse_encoder.identity())):
+        stored = metadata.get(part)
+        if not isinstance(stored, Mapping):
+            differences.append(f"{part}: nothing recorded")
+            continue
+        differences.extend(
+            f"{part} {key}: {stored.get(key)!r} stored, {offered.get(key)!r} offered"
+            for key in sorted(stored.keys() | offered.keys())
+            if key not in _NAMES_FOR_PEOPLE and stored.get(key) != offered.get(key) and key != "dimension"
+        )
+    if differences:
+        stored_model = (metadata.get("dense") or {}).get("model", "an unknown model")
+        raise CollectionMismatch(
+            f"collection {name} holds vectors of {stored_model}, which cannot be mixed with those offered now "
+            f"({'; '.join(differences)}). Use the model and settings it was made with, or re-embed: fill a new "
+            "collection from the stored chunks and switch the alias."
+        )
+
+
+def _create_payload_indexes(client: QdrantClient, name: str, *, is_local: bool) -> None:
+    """Index what filters use. Local mode filters without indexes and would only warn about them."""
+    from qdrant_client import models
+
+    if is_local:
+        return
+    keyword = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
+    integer = models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, lookup=True, range=True)
+    wanted: dict[str, models.KeywordIndexParams | models.IntegerIndexParams] = {
+        "tenant": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True),
+        "source": keyword,
+        "revision": keyword,
+        "fingerprint": keyword,
+        "section_path": models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, prefix=True),
+        "labels": keyword,
+        "language": keyword,
+        "pages": integer,
+        "chunk_index": integer,
+    }
+    present = client.get_collection(name).payload_schema
+    for field, schema in wanted.items():
+        if f"metadata.{field}" not in present:
+            client.create_payload_index(name, field_name=f"metadata.{field}", field_schema=schema, wait=True)

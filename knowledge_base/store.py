@@ -1,0 +1,256 @@
+"""The knowledge base: load a revision of a source, delete a source, count. Loading never leaves a gap for readers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from knowledge_base import collection as schema
+from knowledge_base.chunks import Chunk
+from knowledge_base.connection import QdrantOptions, open_client, release_lock, translated_errors
+from knowledge_base.errors import CollectionMissing, LoadIncomplete
+from knowledge_base.payload import (
+    DEFAULT_TENANT,
+    DENSE_VECTOR,
+    SPARSE_VECTOR,
+    SourceRevision,
+    check_chunks,
+    matches,
+    of_revision,
+    of_source,
+    payload,
+    point_id,
+)
+from knowledge_base.sparse import SparseVector
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+    from qdrant_client import QdrantClient
+
+__all__ = ["KnowledgeBase", "LoadReport", "QdrantOptions", "SourceRevision", "open_knowledge_base"]
+
+logger = logging.getLogger(__name__)
+
+
+class LoadReport(BaseModel):
+    """What a load did. `unchanged`: points there already, which stayed; `point_count`: the source's points now."""
+
+    written: int
+    deleted: int
+    unchanged: int
+    point_count: int
+
+
+def open_knowledge_base(options: QdrantOptions) -> KnowledgeBase:
+    """Open the knowledge base; use it as a context manager, or close it yourself.
+
+    Raises KnowledgeBaseUnavailable when another process holds the local store for longer than `lock_timeout_s`. A
+    server is first spoken to by the first call.
+    """
+    client, lock = open_client(options)
+    return KnowledgeBase(client, options, lock)
+
+
+class KnowledgeBase:
+    """One open knowledge base. Every method raises KnowledgeBaseUnavailable when the store cannot be reached."""
+
+    def __init__(self, client: QdrantClient, options: QdrantOptions, lock: BaseFileLock | None = None) -> None:
+        self.client = client
+        self.options = options
+        self._lock = lock
+        self._is_open = True
+
+    def __enter__(self) -> KnowledgeBase:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client and give back the lock; closing twice does nothing."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self.client.close()
+        finally:
+            if self._lock is not None and self.options.path is not None:
+                release_lock(self.options.path, self._lock)
+
+    def ensure_collection(self, embedder: schema.DenseEncoder, sparse_encoder: schema.TermEncoder) -> str:
+        """Make the collection and its alias if missing; return the collection's name.
+
+        Raises CollectionMismatch when it was filled with vectors of another model or other settings.
+        """
+        with translated_errors(self.options.place):
+            return schema.ensure_collection(self.client, self.options, embedder, sparse_encoder)
+
+    def load_revision(
+        self,
+        revision: SourceRevision,
+        chunks: Sequence[Chunk],
+        dense: NDArray[np.float32],
+        sparse: Sequence[SparseVector],
+    ) -> LoadReport:
+        """Make `chunks` the only points of the revision's source. `dense` is (n, dimension); all three in chunk order.
+
+        New points are written beside the old ones and counted, then the old ones are deleted: a search in between finds
+        the source, a crash at any step is cured by loading again, and what is there already is not written again.
+        Raises LoadIncomplete, with nothing deleted, when the count is wrong; ValueError when the input does not fit
+        together.
+        """
+        check_chunks(chunks)
+        if dense.shape[0] != len(chunks) or dense.ndim != 2 or len(sparse) != len(chunks):
+            raise ValueError(f"{len(chunks)} chunks with dense {dense.shape} and {len(sparse)} sparse vectors")
+        if not np.isfinite(dense).all():
+            raise ValueError(f"the dense vectors of {revision.source} hold values that are not finite numbers")
+
+        with self.collection():
+            is_present = self._count(_new_points(revision, len(chunks))) == len(chunks)
+            if not is_present:
+                self._write(revision, chunks, dense, sparse)
+                found = self._count(_new_points(revision, len(chunks)))
+                if found != len(chunks):
+                    raise LoadIncomplete(
+                        f"{len(chunks)} points of {revision.source} were written but {found} are found; "
+                        "its old points stay until a load succeeds"
+                    )
+            deleted = self._delete(_old_points(revision, len(chunks)))
+        logger.info(
+            "%s revision %.12s: %d points, %d old ones deleted",
+            revision.source,
+            revision.revision,
+            len(chunks),
+            deleted,
+        )
+        return LoadReport(
+            written=0 if is_present else len(chunks),
+            deleted=deleted,
+            unchanged=len(chunks) if is_present else 0,
+            point_count=len(chunks),
+        )
+
+    def delete_source(self, source: str, *, tenant: str = DEFAULT_TENANT) -> int:
+        """Delete all points of a source; return how many there were."""
+        if not self.has_collection():
+            return 0
+        with self.collection():
+            return self._delete(_filter(must=of_source(source, tenant)))
+
+    def count(
+        self, source: str | None = None, *, revision: str | None = None, tenant: str | None = DEFAULT_TENANT
+    ) -> int:
+        """Exact number of points, of one source or revision if given; `tenant` None counts all tenants."""
+        if not self.has_collection():
+            return 0
+        wanted = {"tenant": tenant, "source": source, "revision": revision}
+        with self.collection():
+            return self._count(_filter(must=[matches(key, value) for key, value in wanted.items() if value]))
+
+    def point_ids(self, source: str, *, tenant: str = DEFAULT_TENANT) -> list[str]:
+        """Ids of all points of a source, sorted."""
+        if not self.has_collection():
+            return []
+        ids: list[str] = []
+        offset: Any = None
+        with self.collection() as name:
+            while True:
+                records, offset = self.client.scroll(
+                    name,
+                    scroll_filter=_filter(must=of_source(source, tenant)),
+                    limit=1000,
+                    offset=offset,
+                    with_payload=False,
+                )
+                ids.extend(str(record.id) for record in records)
+                if offset is None:
+                    return sorted(ids)
+
+    def has_collection(self) -> bool:
+        """Whether anything stands behind the alias: false before the first load."""
+        with translated_errors(self.options.place):
+            return self.client.collection_exists(self.options.collection)
+
+    @contextmanager
+    def collection(self) -> Iterator[str]:
+        """The alias to use in requests, with errors translated; raises CollectionMissing when nothing is behind it."""
+        alias = self.options.collection
+        if not self.has_collection():
+            raise CollectionMissing(f"{self.options.place} has no collection {alias}: nothing has been loaded yet")
+        with translated_errors(self.options.place):
+            yield alias
+
+    def _write(
+        self,
+        revision: SourceRevision,
+        chunks: Sequence[Chunk],
+        dense: NDArray[np.float32],
+        sparse: Sequence[SparseVector],
+    ) -> None:
+        from qdrant_client import models
+
+        size = self.options.upload_batch_size
+        for start in range(0, len(chunks), size):
+            points = [
+                models.PointStruct(
+                    id=point_id(revision, chunk.chunk_index),
+                    vector={
+                        DENSE_VECTOR: vector.tolist(),
+                        SPARSE_VECTOR: models.SparseVector(indices=list(terms.indices), values=list(terms.values)),
+                    },
+                    payload=payload(revision, chunk),
+                )
+                for chunk, vector, terms in zip(
+                    chunks[start : start + size],
+                    dense[start : start + size],
+                    sparse[start : start + size],
+                    strict=True,
+                )
+            ]
+            self.client.upsert(self.options.collection, points, wait=True)
+
+    def _count(self, wanted: Any) -> int:
+        return self.client.count(self.options.collection, count_filter=wanted, exact=True).count
+
+    def _delete(self, unwanted: Any) -> int:
+        from qdrant_client import models
+
+        doomed = self._count(unwanted)
+        if doomed:
+            self.client.delete(self.options.collection, models.FilterSelector(filter=unwanted), wait=True)
+        return doomed
+
+
+def _filter(**clauses: Any) -> Any:
+    from qdrant_client import models
+
+    return models.Filter(**clauses)
+
+
+def _beyond(chunk_count: int) -> Any:
+    from qdrant_client import models
+
+    return models.FieldCondition(key="metadata.chunk_index", range=models.Range(gte=chunk_count))
+
+
+def _new_points(revision: SourceRevision, chunk_count: int) -> Any:
+    """The points that a load of `chunk_count` chunks writes."""
+    return _filter(must=of_revision(revision), must_not=[_beyond(chunk_count)])
+
+
+def _old_points(revision: SourceRevision, chunk_count: int) -> Any:
+    """All other points of the source: other revisions or fingerprints, and ordinals beyond the last chunk."""
+    is_this_chunk_set = _filter(must=of_revision(revision))
+    return _filter(
+        must=of_source(revision.source, revision.tenant),
+        should=[_filter(must_not=[is_this_chunk_set]), _beyond(chunk_count)],
+    )
