@@ -22,14 +22,15 @@ def answer_lines(rank: int, hit: Hit) -> list[str]:
     return [f"{rank}. {hit.title}  ({hit.source})", f"   {section}", f"   {places}{more}", f"   {excerpt}"]
 
 
-def parse_filters(pairs: list[str]) -> SearchFilters | None:
-    """`NAME=VALUE` words as filters: source, section, language, label, page (a number or FIRST-LAST), tenant.
+def parse_filters(pairs: list[str], tenant: str) -> SearchFilters:
+    """`NAME=VALUE` words as filters: source, section, language, label, page (a number or FIRST-LAST).
 
     Raises ValueError saying what is wrong.
     """
     from knowledge_base.search import SearchFilters
 
-    fields: dict[str, object] = {}
+    fields: dict[str, object] = {"tenant": tenant}
+    labels: list[str] = []
     for pair in pairs:
         name, separator, value = pair.partition("=")
         if not separator or not value:
@@ -40,13 +41,9 @@ def parse_filters(pairs: list[str]) -> SearchFilters | None:
                 raise ValueError(f"page is a number or FIRST-LAST, not {value!r}")
             fields["pages"] = (int(first), int(last or first))
         elif name == "label":
-            fields["labels"] = [*_strings(fields.get("labels")), value]
-        elif name in ("source", "section", "language", "tenant"):
+            labels.append(value)
+        elif name in ("source", "section", "language"):
             fields[name] = value
         else:
-            raise ValueError(f"unknown filter {name!r}; known are source, section, language, label, page and tenant")
-    return SearchFilters.model_validate(fields) if fields else None
-
-
-def _strings(value: object) -> list[str]:
-    return list(value) if isinstance(value, list) else []
+            raise ValueError(f"unknown filter {name!r}; known are source, section, language, label and page")
+    return SearchFilters.model_validate({**fields, "labels": tuple(labels)})

@@ -26,6 +26,7 @@ from ingestion.job import JobOptions
 from ingestion.report import EXIT_PARTIAL, EXIT_REFUSED
 from ingestion.settings import EngineName, OcrMode, Settings
 from ingestion.workspace import Workspace
+from knowledge_base.search import SearchMode
 
 app = typer.Typer(
     name="ocr2kb",
@@ -126,20 +127,20 @@ def search(
     filters: Annotated[
         list[str] | None, typer.Option("--filter", help="NAME=VALUE: source, section, language, label, page.")
     ] = None,
-    mode: Annotated[str, typer.Option(help="hybrid, dense or sparse.")] = "hybrid",
+    mode: Annotated[SearchMode, typer.Option(help="How candidates are found.")] = "hybrid",
     as_json: AsJson = False,
 ) -> None:
     """Answer from the knowledge base, each answer with manual, section, page and box."""
     from ingestion.answers import answer_lines, parse_filters
     from knowledge_base.search import search as search_knowledge_base
 
-    if mode not in ("hybrid", "dense", "sparse"):
-        raise typer.BadParameter("use hybrid, dense or sparse", param_hint="--mode")
-    try:
-        search_filters = parse_filters(filters or [])
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--filter") from error
+    if not question.strip():
+        raise typer.BadParameter("ask something", param_hint="QUESTION")
     with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
+        try:
+            search_filters = parse_filters(filters or [], workspace.settings.tenant)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--filter") from error
         # models load before the index opens: the local index is locked while it is open
         embedder, sparse_encoder = workspace.embedder, workspace.sparse_encoder
         with workspace.open_knowledge_base() as knowledge_base:

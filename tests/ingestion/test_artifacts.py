@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from tests.ingestion.pages import page_result
 
 from ingestion.artifacts import Artifacts, ReadingProgress
 from ingestion.errors import ObjectMissing
@@ -13,6 +12,7 @@ from ingestion.job import Fingerprints, JobStatus
 from ingestion.manifest import Attempt, Manifest, Manifests
 from ingestion.object_store import ObjectStore
 from ingestion.settings import Settings
+from tests.ingestion.pages import page_result
 
 REVISION = "0" * 64
 FINGERPRINTS = Fingerprints(ocr="o", structure="s", chunks="c", index="i")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.ingestion.pages import page_result
 
 from ingestion import publish_gate
 from ingestion.errors import DocumentRefused
 from ocr2_core.ledger import LedgerCounts, PageResult, PageStatus
+from tests.ingestion.pages import page_result
 
 OK, BLANK, REPAIRED, FAILED = PageStatus.OK, PageStatus.BLANK, PageStatus.REPAIRED, PageStatus.FAILED
 

@@ -46,5 +46,5 @@ def test_a_wrong_setting_is_named_without_its_value(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_endpoint_must_be_a_url() -> None:
-    with pytest.raises(SettingsError, match="s3_endpoint must be a URL such as http://127.0.0.1:9000"):
+    with pytest.raises(SettingsError, match=r"s3_endpoint must be a URL such as http://127\.0\.0\.1:9000"):
         Settings.load(s3_endpoint="minio:9000")

@@ -1,0 +1,147 @@
+"""The command line as a user runs it: in a process of its own, judged by exit code, stdout and stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ingestion.answers import parse_filters
+from ingestion.services.object_gateway import S3Access
+from tests.ingestion.pages import text_pdf
+
+
+@pytest.fixture
+def env(s3_access: S3Access, tmp_path: Path) -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("OCR2KB_")},
+        "OCR2KB_STATE_DIR": str(tmp_path / "state"),
+        "OCR2KB_S3_ENDPOINT": s3_access.endpoint,
+        "OCR2KB_S3_ACCESS_KEY": s3_access.access_key,
+        "OCR2KB_S3_SECRET_KEY": s3_access.secret_key,
+        "OCR2KB_SOURCE_BUCKET": "cli-manuals",
+        "OCR2KB_ARTIFACT_BUCKET": "cli-artifacts",
+    }
+
+
+def ocr2kb(env: dict[str, str], cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ingestion", *arguments],
+        env=env,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_parse_writes_three_files_a_document_and_goes_on_after_a_bad_one(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "good.pdf").write_bytes(text_pdf("The fan turns."))
+    (tmp_path / "bad.pdf").write_bytes(b"")
+    done = ocr2kb(env, tmp_path, "parse", "bad.pdf", "good.pdf", "gone.pdf", "-o", "out", "--json")
+    assert done.returncode == 3, done.stderr
+    outcomes = json.loads(done.stdout)
+    assert [(item["file"], item["status"], item.get("code")) for item in outcomes] == [
+        ("bad.pdf", "refused", "empty"),
+        ("good.pdf", "ok", None),
+        ("gone.pdf", "refused", "unreadable"),
+    ]
+    assert "bad.pdf: [empty]" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "out" / "good").iterdir()) == [
+        "document.json",
+        "document.md",
+        "report.json",
+    ]
+    assert (tmp_path / "out" / "good" / "document.md").read_text().startswith("# 1 Operation\n")
+    report = json.loads((tmp_path / "out" / "good" / "report.json").read_text())
+    assert report["counts"] == {"page_count": 1, "ok": 1, "blank": 0, "repaired": 0, "failed": 0}
+    assert [row["engine"] for row in report["ledger"]] == ["text_layer"]
+
+
+def test_parse_of_nothing_but_refused_files(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "notes.pdf").write_text("not a PDF at all")
+    done = ocr2kb(env, tmp_path, "parse", "notes.pdf")
+    assert done.returncode == 4
+    assert done.stdout == ""
+    assert "notes.pdf: [unsupported]" in done.stderr
+
+
+def test_from_a_folder_to_an_answer(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "scans" / "fan.pdf").write_bytes(text_pdf("The fan must be oiled with grade 32 oil."))
+    done = ocr2kb(env, tmp_path, "ingest", "scans")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "1 documents: 1 published"
+    again = ocr2kb(env, tmp_path, "ingest", "scans", "--json")
+    assert again.returncode == 0, again.stderr
+    assert [item["status"] for item in json.loads(again.stdout)["documents"]] == ["unchanged"]
+
+    found = ocr2kb(env, tmp_path, "search", "Which oil does the fan take?", "-k", "1", "--json")
+    assert found.returncode == 0, found.stderr
+    [hit] = json.loads(found.stdout)
+    assert hit["source"] == "s3://cli-manuals/fan.pdf"
+    assert hit["section_path"] == ["1 Operation"]
+    assert hit["pages"] == [1]
+    none = ocr2kb(env, tmp_path, "search", "oil", "--filter", "page=2-9", "--json")
+    assert json.loads(none.stdout) == []
+
+    status = ocr2kb(env, tmp_path, "status", "fan.pdf")
+    assert status.returncode == 0, status.stderr
+    assert status.stdout.splitlines()[0].split() == [
+        "published",
+        "s3://cli-manuals/fan.pdf",
+        "1",
+        "pages,",
+        "1",
+        "chunks",
+    ]
+    assert status.stdout.splitlines()[-1].split()[:4] == ["page", "1", "ok", "text_layer"]
+    unknown = ocr2kb(env, tmp_path, "status", "nothing.pdf")
+    assert unknown.returncode == 4
+    assert unknown.stderr.strip() == "error: s3://cli-manuals/nothing.pdf does not exist"
+
+
+def test_a_service_that_is_down_has_its_own_exit_code(env: dict[str, str], tmp_path: Path) -> None:
+    away = {**env, "OCR2KB_S3_ENDPOINT": "http://127.0.0.1:1"}
+    done = ocr2kb(away, tmp_path, "status")
+    assert done.returncode == 5
+    assert "object store http://127.0.0.1:1 is unavailable" in done.stderr
+    assert "OCR2KB_S3_ENDPOINT" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_search_before_anything_was_ingested(env: dict[str, str], tmp_path: Path) -> None:
+    done = ocr2kb(env, tmp_path, "search", "anything")
+    assert done.returncode == 4
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["search"], ["search", "x", "--mode", "magic"], ["search", "x", "--filter", "colour=red"], ["no-such"]],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], env: dict[str, str], tmp_path: Path) -> None:
+    assert ocr2kb(env, tmp_path, *arguments).returncode == 2
+
+
+def test_a_wrong_setting_is_named(env: dict[str, str], tmp_path: Path) -> None:
+    done = ocr2kb({**env, "OCR2KB_DPI": "7"}, tmp_path, "status")
+    assert done.returncode == 4
+    assert "OCR2KB_DPI" in done.stderr
+
+
+def test_filters() -> None:
+    filters = parse_filters(["page=3-9", "label=table", "label=code", "section=3 Installing"], "acme")
+    assert filters.pages == (3, 9)
+    assert filters.labels == ("table", "code")
+    assert filters.section == "3 Installing"
+    assert filters.tenant == "acme"
+    with pytest.raises(ValueError, match="page is a number or FIRST-LAST, not 'x'"):
+        parse_filters(["page=x"], "acme")
+    with pytest.raises(ValueError, match="'label' is not NAME=VALUE"):
+        parse_filters(["label"], "acme")
