@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ingestion.errors import AccessRefused, IngestionError, ServiceUnavailable
+from ingestion.errors import AccessRefused, IngestionError, ServiceStartError, ServiceUnavailable
 from ingestion.job import Job
 from ingestion.report import EXIT_REFUSED
 from ocr2_core.ledger import PageResult
@@ -49,7 +49,7 @@ def errors_to_exit_codes() -> Iterator[None]:
 
     try:
         yield
-    except (ServiceUnavailable, AccessRefused, KnowledgeBaseUnavailable) as error:
+    except (ServiceUnavailable, ServiceStartError, AccessRefused, KnowledgeBaseUnavailable) as error:
         _fail(error, EXIT_UNAVAILABLE)
     except (IngestionError, OcrError, KnowledgeBaseError) as error:
         _fail(error, EXIT_REFUSED)

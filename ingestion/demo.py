@@ -19,10 +19,10 @@ import typer
 
 from ingestion.answers import answer_lines
 from ingestion.cli_output import err, errors_to_exit_codes, out, set_up_logging
+from ingestion.errors import ServiceStartError
 from ingestion.listing import list_sources
 from ingestion.report import RunSummary, summarise
 from ingestion.run_watch import RunWatcher
-from ingestion.services.process import ServiceStartError
 from ingestion.services.stack import DAG_ID, REPOSITORY, EmbeddedStack, StackAccess
 from ingestion.settings import Settings
 from ingestion.workspace import Workspace

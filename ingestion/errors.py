@@ -60,3 +60,11 @@ class DocumentRefused(IngestionError):
 
     def __reduce__(self) -> tuple[type[DocumentRefused], tuple[str, str, str, str, str]]:
         return type(self), (self.source, self.stage, self.code, self.cause, self.remedy)
+
+
+class ServiceStartError(IngestionError):
+    """An embedded service did not start or does not answer; the text ends with the last lines of its log."""
+
+
+class PortTaken(ServiceStartError):
+    """The port asked for belongs to another program."""

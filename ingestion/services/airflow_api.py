@@ -8,8 +8,7 @@ from typing import Any
 
 import httpx
 
-from ingestion.errors import ServiceUnavailable
-from ingestion.services.process import ServiceStartError
+from ingestion.errors import ServiceStartError, ServiceUnavailable
 
 REQUEST_TIMEOUT_S = 30.0
 FINISHED_STATES = frozenset({"success", "failed"})
@@ -119,8 +118,17 @@ class AirflowApi:
         )
         return "\n".join(str(line.get("event", "")) for line in found["content"] if isinstance(line, dict))
 
+    def xcom(self, dag_id: str, run_id: str, task_id: str, *, map_index: int = -1, key: str = "return_value") -> Any:
+        """What a task instance passed on."""
+        found = self._get(
+            f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}",
+            map_index=map_index,
+            deserialize=True,
+        )
+        return found["value"]
+
     def create_backfill(self, dag_id: str, from_date: str, to_date: str, *, reprocess: str = "none") -> Json:
-        """Make the runs of all intervals that start between two dates (ISO 8601)."""
+        """Make the runs of all past intervals that start between two times, both included (ISO 8601)."""
         body = {"dag_id": dag_id, "from_date": from_date, "to_date": to_date, "reprocess_behavior": reprocess}
         found: Json = self._send("POST", "/api/v2/backfills", json=body, accepted=(200, 201)).json()
         return found

@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ingestion.errors import ServiceStartError
 from ingestion.services.airflow_api import AirflowApi
 from ingestion.services.process import (
     LOCALHOST,
     DetachedProcess,
     Ports,
-    ServiceStartError,
     write_private,
 )
 

@@ -11,11 +11,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from ingestion.errors import ServiceStartError
 from ingestion.services.process import (
     LOCALHOST,
     DetachedProcess,
     Ports,
-    ServiceStartError,
     wait_until_open,
     write_private,
 )

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from ingestion.services.process import ServiceStartError, tail
+from ingestion.errors import ServiceStartError
+from ingestion.services.process import tail
 
 DATABASE = "airflow"
 _SUPERUSER = "postgres"

@@ -13,17 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from ingestion.errors import IngestionError
+from ingestion.errors import PortTaken, ServiceStartError
 
 LOCALHOST = "127.0.0.1"
-
-
-class ServiceStartError(IngestionError):
-    """An embedded service did not start or does not answer; the text ends with the last lines of its log."""
-
-
-class PortTaken(ServiceStartError):
-    """The port asked for belongs to another program."""
 
 
 class DetachedProcess:

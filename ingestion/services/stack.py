@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
 
+from ingestion.errors import ServiceStartError
 from ingestion.services.airflow_api import AirflowApi
 from ingestion.services.airflow_services import ADMIN, AirflowServices
 from ingestion.services.object_gateway import ObjectGateway, S3Access
 from ingestion.services.postgres import Postgres
-from ingestion.services.process import ServiceStartError, write_private
+from ingestion.services.process import write_private
 from ingestion.settings import EMBEDDED_ENV_FILE
 
 DAG_ID = "ingest_manuals"
@@ -56,7 +57,7 @@ class EmbeddedStack:
         if not (repository / "dags").is_dir():
             raise ServiceStartError(f"{repository} has no dags folder: the embedded services run from a checkout.")
         self._postgres = Postgres(self.state_dir)
-        self._gateway = ObjectGateway(self.state_dir, port=s3_port)
+        self.gateway = ObjectGateway(self.state_dir, port=s3_port)
         self._airflow = AirflowServices(
             self.state_dir, dags_dir=repository / "dags", plugins_dir=repository / "plugins", port=airflow_port
         )
@@ -72,7 +73,7 @@ class EmbeddedStack:
             before = self.status()
             try:
                 on_step("S3 gateway")
-                s3 = self._gateway.start()
+                s3 = self.gateway.start()
                 on_step("PostgreSQL")
                 database_uri = self._postgres.start()
                 on_step("Airflow (about a minute the first time)" if not before["Airflow"] else "Airflow")
@@ -99,11 +100,11 @@ class EmbeddedStack:
         return {
             "Airflow": self._airflow.running(),
             "PostgreSQL": self._postgres.running(),
-            "S3 gateway": self._gateway.running(),
+            "S3 gateway": self.gateway.running(),
         }
 
     def _stop(self, keep: set[str]) -> list[str]:
-        stops = {"Airflow": self._airflow.stop, "PostgreSQL": self._postgres.stop, "S3 gateway": self._gateway.stop}
+        stops = {"Airflow": self._airflow.stop, "PostgreSQL": self._postgres.stop, "S3 gateway": self.gateway.stop}
         return [name for name, stop in stops.items() if name not in keep and stop()]
 
     @contextmanager

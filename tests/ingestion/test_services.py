@@ -16,7 +16,7 @@ import psutil
 import psycopg2
 import pytest
 
-from ingestion.errors import AccessRefused
+from ingestion.errors import AccessRefused, PortTaken, ServiceStartError
 from ingestion.object_store import ObjectStore
 from ingestion.services.airflow_api import AirflowApi
 from ingestion.services.object_gateway import ObjectGateway, S3Access
@@ -24,8 +24,6 @@ from ingestion.services.postgres import Postgres
 from ingestion.services.process import (
     DetachedProcess,
     Ports,
-    PortTaken,
-    ServiceStartError,
     any_free_port,
     is_free,
     wait_until_open,

@@ -1,0 +1,39 @@
+"""The real services once for all end-to-end tests, in a directory and on ports of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingestion.services.process import any_free_port
+from ingestion.services.stack import EmbeddedStack
+from ingestion.settings import Settings
+from ingestion.workspace import Workspace
+from tests.e2e.services import RunningServices
+
+# two pages a group: even a short manual has several, so that a killed reading has something to keep
+TASK_SETTINGS = {"OCR2KB_PAGE_GROUP_SIZE": "2"}
+
+
+@pytest.fixture(scope="session")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServices]:
+    for name in [name for name in os.environ if name.startswith(("OCR2KB_", "AIRFLOW_"))]:
+        # another test's or the developer's settings must not steer these services
+        del os.environ[name]
+    os.environ.update(TASK_SETTINGS)
+    state_dir: Path = tmp_path_factory.mktemp("services")
+    stack = EmbeddedStack(state_dir, s3_port=any_free_port(), airflow_port=any_free_port())
+    try:
+        access = stack.start()
+        # what the services wrote into the state directory is all that the command line needs, too
+        with Workspace(Settings.load(state_dir=state_dir)) as workspace:
+            workspace.ensure_buckets()
+            yield RunningServices(stack, access, workspace)
+    finally:
+        stack.stop()
+        for name in TASK_SETTINGS:
+            del os.environ[name]
+    assert stack.status() == {"Airflow": False, "PostgreSQL": False, "S3 gateway": False}
