@@ -221,6 +221,7 @@ def _hybrid_chunker(tokenizer: BaseTokenizer, max_tokens: int, merge_neighbours:
         escape_underscores=False,
         escape_html=False,
         compact_tables=True,
+        traverse_pictures=True,  # words read inside a picture stand below it
     )
 
     class MarkdownTables(ChunkingSerializerProvider):

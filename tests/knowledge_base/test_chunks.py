@@ -55,6 +55,20 @@ def test_a_paragraph_over_a_page_break_keeps_both_boxes_and_a_caption_its_figure
     ]
 
 
+def test_words_inside_a_picture_are_found_once_beside_its_caption(embedder: Embedder) -> None:
+    document = empty_document(1)
+    picture = document.add_picture(prov=provenance(1, 100, 390))
+    caption = document.add_text(
+        label=DocItemLabel.CAPTION, text="Figure 1. Panel", parent=picture, prov=provenance(1, 400, 420)
+    )
+    picture.captions.append(caption.get_ref())
+    document.add_text(label=DocItemLabel.TEXT, text="START STOP RESET", parent=picture, prov=provenance(1, 100, 390))
+    (chunk,) = chunk_document(document, embedder.tokenizer)
+    assert chunk.text == "Figure 1. Panel\nSTART STOP RESET"
+    assert chunk.labels == ["picture", "caption", "text"]
+    assert [box.bbox_norm for box in chunk.boxes] == [(99.9, 124.88, 899.1, 487.01), (99.9, 499.5, 899.1, 524.48)]
+
+
 def test_furniture_and_contents_pages_give_no_chunks(manual: DoclingDocument, embedder: Embedder) -> None:
     everything = "\n".join(chunk.embedded_text for chunk in chunk_document(manual, embedder.tokenizer))
     assert "Confidential" not in everything
