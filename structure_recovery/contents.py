@@ -1,4 +1,4 @@
-"""The printed table of contents: found over its pages, parsed into entries, matched to headings. Evidence, never a gate."""
+"""The printed contents: found over their pages, parsed into entries, matched to headings. Evidence, never a gate."""
 
 from __future__ import annotations
 
@@ -8,28 +8,14 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ocr2_core.blocks import BlockLabel
-from structure_recovery.elements import Piece, Row, letters_of, rows_of
+from structure_recovery.elements import Piece, Row, rows_of
 from structure_recovery.furniture import PageLabel
 from structure_recovery.numbering import Numbering, parse_numbering, roman_value
+from structure_recovery.vocabulary import CONTENTS_TITLES, LIST_TITLES, letters_of
 
-CONTENTS_TITLES = frozenset(
-    letters_of(title)
-    for title in (
-        "Contents|Table of Contents|Brief Contents|Detailed Contents|Inhalt|Inhaltsverzeichnis|Table des matières|Sommaire|"
-        "Índice|Índice general|Índice de contenidos|Contenido|Contenidos|Tabla de contenidos|Contenuti|Indice|Sommario|Sumário|Inhoudsopgave|Spis treści|"
-        "Содержание|Оглавление|目录|目錄|目次|차례"
-    ).split("|")
-)
-LIST_TITLES = frozenset(
-    letters_of(title)
-    for title in (
-        "List of Figures|List of Tables|List of Examples|List of Listings|Abbildungsverzeichnis|Tabellenverzeichnis|"
-        "Liste des tableaux|Liste des figures|Table des figures|Liste des illustrations|Índice de figuras|Índice de cuadros|"
-        "Lista de tablas|Lista de figuras|Índice de tablas|図目次|表目次|插图目录|表格目录|Список таблиц|Список иллюстраций"
-    ).split("|")
-)
 MATCH_RATIO = 0.85
 # A page belongs to the contents from this many entries on; fewer do on the pages beside one.
 MIN_ENTRIES = 4
@@ -60,7 +46,7 @@ class ContentsEntry:
 
 @dataclass(frozen=True)
 class Contents:
-    """All entries, the pieces they were read from, the pages these stand on, and all rows (title, label) of those pieces."""
+    """All entries, the pieces they were read from with their pages, and all rows (title, label) of those pieces."""
 
     entries: tuple[ContentsEntry, ...] = ()
     pieces: frozenset[Piece] = frozenset()
@@ -223,7 +209,7 @@ def _read_page(page: Sequence[Piece]) -> list[_Reading]:
     for piece in pieces:
         if piece.label is BlockLabel.TABLE:
             readings += _read_table(piece)
-    return readings
+    return sorted(readings, key=lambda reading: reading.row.bbox_norm[1])
 
 
 def _read_table(piece: Piece) -> list[_Reading]:
@@ -259,7 +245,8 @@ def _read_row(row: Row, texts: list[str]) -> _Reading:
     gap = row.lines[-1].bbox_norm[0] - row.lines[-2].bbox_norm[2] if len(row.lines) > 1 else 0.0
     if match is None or label is None or not (had_leader or gap >= 20 or row.bbox_norm[2] >= 850):
         return _Reading(row, text.strip(), pieces=row.pieces)
-    return _Reading(row, match["title"].strip(), label, match["label"], had_leader, pieces=row.pieces)
+    title = match["title"].rstrip(" .·…")
+    return _Reading(row, title or match["title"], label, match["label"], had_leader, pieces=row.pieces)
 
 
 def _label(text: str) -> PageLabel | None:
@@ -271,7 +258,7 @@ def _label(text: str) -> PageLabel | None:
 
 def _is_rising(rows: Sequence[_Reading]) -> bool:
     values = [row.label.value for row in rows if row.label and not row.label.is_roman]
-    rising = sum(first <= second for first, second in zip(values, values[1:], strict=False))
+    rising = sum(first <= second for first, second in pairwise(values))
     return len(values) > 1 and rising >= 0.85 * (len(values) - 1) and values[-1] > values[0]
 
 

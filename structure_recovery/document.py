@@ -14,7 +14,7 @@ from structure_recovery.joining import Element, split_marker
 from structure_recovery.tables import Cell, Grid, to_table_data
 
 if TYPE_CHECKING:
-    from docling_core.types.doc import DoclingDocument, GroupItem, ProvenanceItem
+    from docling_core.types.doc import DocItemLabel, DoclingDocument, GroupItem, ProvenanceItem
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class _Builder:
             picture.prov = prov
             self._add_captions(element, picture)
             if element.text:
-                # Words inside a picture: kept below it, so that they are found.
-                document.add_text(DocItemLabel.TEXT, element.text, parent=picture).prov = self._provenance(element)
+                # Words inside a picture follow it in the body: most readers of a document skip a picture's children.
+                document.add_text(DocItemLabel.TEXT, element.text).prov = self._provenance(element)
         elif element.label is BlockLabel.CODE:
             document.add_code(element.text).prov = prov
         elif element.label is BlockLabel.FORMULA:
@@ -154,7 +154,7 @@ class _Builder:
         return ProvenanceItem(page_no=page.page_number, bbox=box, charspan=charspan)
 
 
-def _text_label(label: BlockLabel) -> object:
+def _text_label(label: BlockLabel) -> DocItemLabel:
     from docling_core.types.doc import DocItemLabel
 
     return {BlockLabel.CAPTION: DocItemLabel.CAPTION, BlockLabel.FOOTNOTE: DocItemLabel.FOOTNOTE}.get(

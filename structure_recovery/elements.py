@@ -1,15 +1,16 @@
-"""The stage's own view of a block: one piece of one page, measured in points, carrying what the steps find out about it."""
+"""The stage's own view of a block: one piece of one page, with its type size in points."""
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ocr2_core.blocks import Block, BlockLabel, PageBlocks, TextLine
 from ocr2_core.geometry import NORM_MAX, BBoxNorm, union
+from structure_recovery.vocabulary import letters_of
 
 # Blocks whose text runs on as prose; only these are ever split, joined or made headings.
 PROSE_LABELS = frozenset(
@@ -79,18 +80,16 @@ def is_cjk(character: str) -> bool:
     return _CJK.match(character) is not None
 
 
-def letters_of(text: str) -> str:
-    """Letters and digits only, NFKC and case-folded: what two readings of the same words share."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return "".join(character for character in folded if character.isalnum())
-
-
 def pieces_of(page: PageBlocks) -> list[Piece]:
     """The page's blocks as pieces, in an order that depends on their place and text only, never on the engine's."""
     pieces = [piece for block in page.blocks for piece in _split(block, page)]
-    return sorted(
-        pieces, key=lambda p: (p.bbox_norm[1], p.bbox_norm[0], p.bbox_norm[3], p.bbox_norm[2], p.label, p.text)
-    )
+    return sorted(pieces, key=place_key)
+
+
+def place_key(piece: Piece) -> tuple[float, float, float, float, str, str]:
+    """Sorts pieces from top to bottom, ties by the rest of the box and the text: the same for any order given."""
+    left, top, right, bottom = piece.bbox_norm
+    return top, left, bottom, right, piece.label, piece.text
 
 
 def text_width_em(text: str) -> float:
@@ -120,7 +119,7 @@ def weighted_median(values: Sequence[tuple[float, float]]) -> float:
 
 
 def rows_of(pieces: Iterable[Piece]) -> list[Row]:
-    """The printed rows of one page from top to bottom, put together from lines (or whole blocks where there are none)."""
+    """The printed rows of one page from top to bottom, made of lines (or whole blocks where there are none)."""
     parts: list[tuple[TextLine, Piece]] = []
     for piece in pieces:
         lines = piece.lines or (TextLine(bbox_norm=piece.bbox_norm, text=piece.text),)
@@ -196,7 +195,7 @@ def _split(block: Block, page: PageBlocks) -> list[Piece]:
 
 
 def _heading_lines(lines: Sequence[TextLine]) -> int:
-    """How many leading lines are set larger (by 15 %) or in bold while all others are not; 0 if there is no such break."""
+    """How many leading lines are set larger (by 15 %) or in bold while all others are not; 0 for none."""
     sizes = [line.font_height_norm for line in lines]
     bold = [line.is_bold for line in lines]
     for cut in range(1, min(3, len(lines) - 1) + 1):
@@ -235,7 +234,7 @@ def _size_pt(block: Block, page: PageBlocks) -> float:
     # A single line fits the box's width at a type size of about the box's height; else lines share the area.
     if em * height <= 1.3 * width:
         return round(height * 0.9, 2)
-    return round(min((width * height / (em * 1.2)) ** 0.5, height), 2)
+    return round(min(math.sqrt(width * height / (em * 1.2)), height), 2)
 
 
 def _most(values: Sequence[bool | None]) -> bool | None:

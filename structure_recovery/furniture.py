@@ -7,11 +7,13 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ocr2_core.blocks import BlockLabel
 from ocr2_core.geometry import NORM_MAX
-from structure_recovery.elements import Piece, letters_of
+from structure_recovery.elements import Piece
 from structure_recovery.numbering import NumberKind, awaits_number, parse_numbering, roman_value
+from structure_recovery.vocabulary import letters_of
 
 # Furniture is looked for in the first and last rows of a page, inside these shares of its height.
 TOP_ZONE, BOTTOM_ZONE = 0.14 * NORM_MAX, 0.88 * NORM_MAX
@@ -153,7 +155,7 @@ def _same_size_as_one(piece: Piece, members: Sequence[Piece]) -> bool:
 
 
 def _repeating_part(text: str) -> str:
-    """What of the text repeats from page to page: all but numbers; yet "Chapter 3" alone opens a chapter, unlike "Chapter 4"."""
+    """What of the text repeats from page to page: all but numbers (a lone "Chapter 3" opens a chapter)."""
     numbering = parse_numbering(text)
     if awaits_number(text):
         return ""
@@ -193,7 +195,7 @@ def _complete_labels(numbers: dict[Piece, PageLabel], page_count: int) -> dict[i
     for piece, label in sorted(numbers.items(), key=lambda item: (item[0].page_index, item[0].bbox_norm)):
         labels.setdefault(piece.page_index, label)
     read = sorted(labels)
-    for before, after in zip(read, read[1:], strict=False):
+    for before, after in pairwise(read):
         first, last = labels[before], labels[after]
         if first.is_roman == last.is_roman and last.value - first.value == after - before:
             for page_index in range(before + 1, after):

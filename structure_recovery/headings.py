@@ -1,4 +1,4 @@
-"""Find the headings: every short piece is weighed by all evidence there is, over the whole document, none of it a gate."""
+"""Find the headings: every short piece is weighed by all evidence in the whole document, none of it a gate."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from ocr2_core.blocks import BlockLabel, OutlineEntry
 from ocr2_core.geometry import NORM_MAX
-from structure_recovery.contents import CONTENTS_TITLES, Contents, ContentsEntry, match_entries
-from structure_recovery.elements import Piece, has_cjk, join_texts, letters_of
+from structure_recovery.contents import Contents, ContentsEntry, match_entries
+from structure_recovery.elements import Piece, has_cjk, join_texts
 from structure_recovery.furniture import PageLabel
 from structure_recovery.numbering import Numbering, NumberKind, awaits_number, parse_numbering
+from structure_recovery.vocabulary import ADMONITIONS, CAPTION_WORDS, CONTENTS_TITLES, letters_of
 
 # A candidate is a heading from this sum of weights on (see _weigh).
 THRESHOLD = 2.0
@@ -23,18 +24,7 @@ MAX_LINES = 4
 _HEADING_LABELS = (BlockLabel.TITLE, BlockLabel.SECTION_HEADER)
 _CANDIDATE_LABELS = (*_HEADING_LABELS, BlockLabel.TEXT, BlockLabel.LIST_ITEM, BlockLabel.PAGE_HEADER)
 CAPTION = re.compile(
-    r"^(fig(ure|\.)?|table|abb(ildung|\.)?|tab(elle|leau|la|\.)?|figur[ea]?|cuadro|example|beispiel|exemple|ejemplo|listing|"
-    r"рис(унок|\.)?|таблица)\s*[A-Z]?\.?[0-9ivx]+([.\-–][0-9]+)*\s*([:.–—-]|\s|$)|^[図表图圖]\s*[0-9]",
-    re.IGNORECASE,
-)
-_ADMONITIONS = frozenset(
-    letters_of(word)
-    for word in (
-        "note|notes|tip|hint|caution|warning|important|danger|attention|notice|remark|hinweis|tipp|vorsicht|warnung|achtung|"
-        "wichtig|gefahr|anmerkung|remarque|astuce|avertissement|prudence|nota|consejo|sugerencia|aviso|advertencia|"
-        "atención|precaución|importante|peligro|avvertenza|attenzione|suggerimento|примечание|внимание|совет|"
-        "предупреждение|注意|注|提示|警告|重要|备注|小贴士|危険|ヒント|注記|ノート"
-    ).split("|")
+    rf"^(?:{CAPTION_WORDS})\s*[A-Z]?\.?[0-9ivx]+(?:[.\-–][0-9]+)*\s*(?:[:.–—-]|\s|$)|^[図表图圖]\s*[0-9]", re.IGNORECASE
 )
 _BULLET = re.compile(r"^[•·∙●▪■◦‣\-–—*+o]\s")
 _TERMINAL = (".", ";", ",", "。", "；", "，", "、", "…")
@@ -52,7 +42,7 @@ class Evidence:
 
 @dataclass(eq=False, slots=True)
 class Candidate:
-    """A possible heading: one piece, or a few that are printed as one (a number beside its title, a title in two blocks).
+    """A possible heading: one piece, or a few printed as one (a number beside its title, a title in two blocks).
 
     `kicker` holds a spelled number printed above the title ("CHAPTER ONE"): read as the number, not part of the text.
     """
@@ -75,6 +65,12 @@ class Candidate:
         return self.pieces[-1].is_bold
 
     @property
+    def is_named(self) -> bool:
+        """Whether a number, the contents or the outline say that this is a heading."""
+        numbered = self.numbering is not None and self.numbering.kind is not NumberKind.LETTER
+        return numbered or self.entry is not None or self.outline_level is not None
+
+    @property
     def score(self) -> float:
         return sum(evidence.weight for evidence in self.evidence)
 
@@ -88,7 +84,7 @@ def find_headings(
     outline: Sequence[OutlineEntry] = (),
     title_page_index: int | None = None,
 ) -> list[Candidate]:
-    """The headings among `body` (all pages' pieces in reading order, without furniture, contents and title), in that order.
+    """The headings among `body` (all pieces in reading order, without furniture, contents and title), in that order.
 
     `title_page_index` is the page that carries the document's title, if any: authors and dates there are no headings.
     """
@@ -99,6 +95,7 @@ def find_headings(
         candidates[position].entry = entries[number]
     for position, number in _match_outline(outline, titles).items():
         candidates[position].outline_level = outline[number].level
+    first_contents_page = contents.page_indexes[0] if contents.page_indexes else 0
     bold_body = _bold_share(body) > 0.5
     following = {id(piece): body[index + 1] for index, piece in enumerate(body[:-1])}
     preceding = {id(piece): body[index - 1] for index, piece in enumerate(body) if index}
@@ -106,9 +103,13 @@ def find_headings(
         before = preceding.get(id((candidate.kicker or candidate.pieces)[0]))
         after = following.get(id(candidate.pieces[-1]))
         candidate.evidence = _weigh(candidate, before, after, bold_body)
-        if candidate.page_index == title_page_index and candidate.numbering is None and candidate.entry is None:
+        if not candidate.is_named and candidate.page_index == title_page_index:
             candidate.evidence.append(Evidence("on the title page", -3.0))
+        elif not candidate.is_named and candidate.page_index < first_contents_page:
+            candidate.evidence.append(Evidence("before the contents", -1.0))
+    _weigh_absence(candidates, first_contents_page)
     _weigh_runs(candidates, following)
+    _weigh_labels(candidates)
     _weigh_sequence(candidates)
     _weigh_style(candidates)
     headings = [candidate for candidate in candidates if candidate.score >= THRESHOLD]
@@ -131,12 +132,21 @@ def _candidates(body: Sequence[Piece], body_pt: float) -> list[Candidate]:
         text = _text_of(pieces)
         size = max(part.size_pt for part in pieces)
         candidate = Candidate(pieces, text, size / body_pt, numbering=parse_numbering(text))
+        if candidate.numbering is not None:
+            candidate.text = _spaced(text, candidate.numbering)
         if candidate.numbering is not None and candidate.numbering.is_spelled and candidate.numbering.title:
             while len(pieces) > 1 and letters_of(pieces[0].text) in letters_of(candidate.numbering.printed):
                 candidate.kicker.append(pieces.pop(0))
             candidate.text = _text_of(pieces)
         candidates.append(candidate)
     return candidates
+
+
+def _spaced(text: str, numbering: Numbering) -> str:
+    """The text with a space behind its number, which OCR is apt to drop ("2.4Installation")."""
+    number, rest = numbering.printed, text[len(numbering.printed) :]
+    is_glued = numbering.kind is NumberKind.DECIMAL and text.startswith(number) and rest[:1].isalpha()
+    return f"{number} {rest}" if is_glued else text
 
 
 def _text_of(pieces: Sequence[Piece]) -> str:
@@ -204,7 +214,7 @@ def _weigh(candidate: Candidate, before: Piece | None, after: Piece | None, bold
         add("smaller type", -0.8, f"{candidate.size_ratio:.2f} × body")
     if candidate.is_bold and not bold_body:
         add("bold", 1.3)
-    if last.is_monospace and numbering is None:
+    if last.is_monospace and numbering is None and last.label not in _HEADING_LABELS:
         add("monospaced", -1.5)
     if candidate.entry is not None:
         add("contents entry", 2.5, candidate.entry.title)
@@ -219,7 +229,7 @@ def _weigh(candidate: Candidate, before: Piece | None, after: Piece | None, bold
     if text.endswith(_TERMINAL) and not (numbering and not numbering.title):
         add("ends like a sentence", -1.5)
     elif text.endswith((":", "：")):
-        add("ends with a colon", -1.5)
+        add("ends with a colon", -1.0 if numbering else -2.0)
     words = numbering.title if numbering and numbering.title else text
     if words[:1].islower() and (numbering is None or len(numbering.path) < 2):
         add("begins in lower case", -0.7)
@@ -232,7 +242,7 @@ def _weigh(candidate: Candidate, before: Piece | None, after: Piece | None, bold
         add("one letter", -2.0)
     if letters_of(text) in CONTENTS_TITLES:
         add("names the contents", -1.0)
-    if letters_of(text) in _ADMONITIONS:
+    if letters_of(words) in ADMONITIONS:
         add("opens a note", -3.0)
     if len(words) > 3 and _ALL_CAPS.match(words) and not has_cjk(words):
         add("capitals", 0.3)
@@ -269,10 +279,42 @@ def _weigh_runs(candidates: Sequence[Candidate], following: Mapping[int, Piece])
             continue
         alike = abs(math.log(other.size_ratio / candidate.size_ratio)) < 0.05 and other.is_bold == candidate.is_bold
         pair = (candidate, other)
-        if alike and all(c.numbering is None and c.entry is None and c.outline_level is None for c in pair):
+        if alike and not any(c.is_named for c in pair):
             for member in pair:
                 if not any(evidence.name == "one of a run" for evidence in member.evidence):
                     member.evidence.append(Evidence("one of a run", -1.0))
+
+
+def _weigh_absence(candidates: Sequence[Candidate], first_contents_page: int) -> None:
+    """Where the contents list nearly all headings that are sure without them, not to be listed means something."""
+    sure = [
+        c
+        for c in candidates
+        if c.numbering is not None
+        and c.page_index > first_contents_page
+        and c.score - _weight_of(c, "contents entry") >= THRESHOLD
+    ]
+    listed = sum(candidate.entry is not None for candidate in sure)
+    if len(sure) < 5 or listed < 0.85 * len(sure):
+        return
+    for candidate in candidates:
+        if not candidate.is_named and candidate.page_index > first_contents_page:
+            candidate.evidence.append(Evidence("not in the contents", -0.8, f"{listed} of {len(sure)} headings are"))
+
+
+def _weigh_labels(candidates: Sequence[Candidate]) -> None:
+    """Where the engine labels nearly all headings that are sure without its label, a missing label means something."""
+    sure = [c for c in candidates if c.is_named and c.score - _weight_of(c, "engine label") >= THRESHOLD]
+    labelled = sum(_weight_of(candidate, "engine label") > 0 for candidate in sure)
+    if len(sure) < 5 or labelled < 0.85 * len(sure):
+        return
+    for candidate in candidates:
+        if not _weight_of(candidate, "engine label") and not candidate.is_named:
+            candidate.evidence.append(Evidence("no engine label", -0.8, f"{labelled} of {len(sure)} headings have one"))
+
+
+def _weight_of(candidate: Candidate, name: str) -> float:
+    return sum(evidence.weight for evidence in candidate.evidence if evidence.name == name)
 
 
 def _weigh_sequence(candidates: Sequence[Candidate]) -> None:
@@ -296,6 +338,12 @@ def _weigh_sequence(candidates: Sequence[Candidate]) -> None:
         later = [(*path[:-1], path[-1] + 1), (*path, 1)]
         follows = bool(earlier) and any(other < order for other in trusted.get((numbering.alphabetic, earlier), ()))
         leads = any(other > order for key in later for other in trusted.get((numbering.alphabetic, key), ()))
+        if not (follows or leads) and len(path) > 1 and len(trusted) >= 8:
+            known_start = any((numbering.alphabetic, path[:length]) in trusted for length in range(1, len(path)))
+            if not known_start and not any(
+                key[1][0] == path[0] for key in trusted if key != (numbering.alphabetic, path)
+            ):
+                candidate.evidence.append(Evidence("number out of sequence", -1.5, numbering.printed))
         weight = (0.9 if follows else 0.0) + (0.7 if leads else 0.0)
         if weight:
             known = "follows" if follows else ""
@@ -305,7 +353,7 @@ def _weigh_sequence(candidates: Sequence[Candidate]) -> None:
 
 
 def _weigh_style(candidates: Sequence[Candidate]) -> None:
-    """A style (size, weight, label) that mostly sets headings supports its members; one that mostly does not counts against."""
+    """A style (size, weight, label) that mostly sets headings speaks for its members, one that rarely does against."""
     styles: dict[tuple[int, bool | None, bool], list[Candidate]] = defaultdict(list)
     for candidate in candidates:
         key = (

@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ocr2_core.blocks import BlockLabel
-from structure_recovery.elements import Piece, is_cjk, join_texts, letters_of
+from structure_recovery.elements import Piece, is_cjk, join_texts
 from structure_recovery.tables import Grid, append_rows, parse_table
+from structure_recovery.vocabulary import letters_of
 
 # Blocks that may stand between the halves of a paragraph without ending it.
 _FLOATS = (BlockLabel.PICTURE, BlockLabel.TABLE, BlockLabel.CAPTION, BlockLabel.FOOTNOTE)
@@ -40,7 +41,7 @@ class Element:
 
 @dataclass(frozen=True)
 class Joined:
-    """The elements in reading order, and what was done: repeated header rows left out of joined tables are kept here."""
+    """The elements in reading order, and what was done; header rows left out of joined tables are kept here."""
 
     elements: list[Element]
     paragraph_joins: int
@@ -62,7 +63,7 @@ def element_of_many(pieces: Sequence[Piece], label: BlockLabel) -> Element:
 
 
 def join_elements(elements: Sequence[Element]) -> Joined:
-    """Join across breaks. `elements` is the body in reading order; headings (those with a level) end every paragraph."""
+    """Join across breaks. `elements` is the body in reading order; headings (with a level) end every paragraph."""
     words = hyphenated_words(elements)
     joined: list[Element] = []
     repeated: list[Element] = []
@@ -87,9 +88,9 @@ def join_elements(elements: Sequence[Element]) -> Joined:
                 table_joins += 1
                 continue
             last_table = element
-        elif element.label not in _FLOATS:
-            last_table = None
-        elif element.label is BlockLabel.CAPTION and not _CONTINUED.search(element.text):
+        elif element.label not in _FLOATS or (
+            element.label is BlockLabel.CAPTION and not _CONTINUED.search(element.text)
+        ):
             last_table = None
         if element.label not in _FLOATS:
             open_text = None

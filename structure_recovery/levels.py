@@ -20,6 +20,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from structure_recovery.elements import weighted_median
 from structure_recovery.headings import Candidate
@@ -57,12 +58,12 @@ def assign_levels(headings: Sequence[Candidate]) -> Levels:
         return Levels([], [], 0.0)
     styles = style_clusters(headings)
     implied = _implied_depths(headings)
-    deeper = _below_numbered(headings, styles, implied)
+    deeper = _below_numbered(styles, implied)
     memberships = [
         _memberships(heading, style, depth, is_deeper)
         for heading, style, depth, is_deeper in zip(headings, styles, implied, deeper, strict=True)
     ]
-    class_levels = _first_guess(headings, memberships, styles)
+    class_levels = _first_guess(memberships, styles)
     levels: list[int] = []
     cost = math.inf
     for _ in range(MAX_TURNS):
@@ -104,7 +105,7 @@ def style_clusters(headings: Sequence[Candidate]) -> list[int]:
 
 
 def _implied_depths(headings: Sequence[Candidate]) -> list[int | None]:
-    """The depth each heading's number gives: its own, the one its contents entry prints, or the one a gap leaves to it."""
+    """The depth of each heading's number: its own, the one its contents entry prints, or the one a gap leaves to it."""
     depths: list[int | None] = []
     for heading in headings:
         own = heading.numbering
@@ -112,7 +113,7 @@ def _implied_depths(headings: Sequence[Candidate]) -> list[int | None]:
         known = own if own is not None and own.kind in FIXED_DEPTH else entry
         depths.append(known.depth if known is not None and known.kind in FIXED_DEPTH else None)
     numbered = [i for i, heading in enumerate(headings) if heading.numbering and heading.numbering.kind in FIXED_DEPTH]
-    for first, last in zip(numbered, numbered[1:], strict=False):
+    for first, last in pairwise(numbered):
         before, after = headings[first].numbering, headings[last].numbering
         assert before is not None
         assert after is not None
@@ -122,7 +123,7 @@ def _implied_depths(headings: Sequence[Candidate]) -> list[int | None]:
     return depths
 
 
-def _below_numbered(headings: Sequence[Candidate], styles: Sequence[int], depths: Sequence[int | None]) -> list[bool]:
+def _below_numbered(styles: Sequence[int], depths: Sequence[int | None]) -> list[bool]:
     """Headings without a number in a section whose headings of this very style have one.
 
     Where numbering ends at some depth, a heading without number set like the deepest numbered ones is one deeper.
@@ -156,7 +157,7 @@ def _memberships(heading: Candidate, style: int, depth: int | None, is_deeper: b
 
 
 def _first_guess(
-    headings: Sequence[Candidate], memberships: Sequence[Sequence[_Membership]], styles: Sequence[int]
+    memberships: Sequence[Sequence[_Membership]], styles: Sequence[int]
 ) -> dict[tuple[str, Hashable], int]:
     """Class levels to start from: depths as printed, one lower where the document has parts; styles between those."""
     fixed = [member.depth for members in memberships for member in members if member.source == "number"]
@@ -254,8 +255,8 @@ def _refit(
                 shifts[member.source].append((level - member.depth, 1.0))
                 depths[member.source, member.key] = member.depth
     refitted = dict(class_levels)
-    for key, found in values.items():
-        refitted[key] = int(weighted_median(found))
+    for free_key, found in values.items():
+        refitted[free_key] = int(weighted_median(found))
     for (source, key), depth in depths.items():
         refitted[source, key] = depth + int(weighted_median(shifts[source]))
     return refitted

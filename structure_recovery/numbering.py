@@ -1,4 +1,4 @@
-"""Parse the number a heading is printed with: `3.2`, `Chapter 4`, `Anhang B`, `A.1`, `IV.`, `第3章`, `一、`, `（一）`."""
+"""Parse the number a heading is printed with: `3.2`, `Chapter 4`, `Anhang B`, `A.1`, `IV.`, `第3章`, `（一）`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
+
+from structure_recovery.vocabulary import APPENDIX_WORDS, CHAPTER_WORDS, PART_WORDS, SPELLED_NUMBERS
 
 
 class NumberKind(StrEnum):
@@ -41,8 +43,8 @@ FIXED_DEPTH = frozenset(
 class Numbering:
     """A parsed number: `path` are its components as integers (A.1 → (1, 1), alphabetic), `title` the words after it.
 
-    `depth` is 0 for parts, 1 for chapters and appendices, the count of components for decimals (2.0.1 is 2 deep), and 1 for forms whose
-    depth only their neighbours can tell.
+    `depth` is 0 for parts, 1 for chapters and appendices, the count of components for decimals (2.0.1 is 2 deep), and 1
+    for forms whose depth only their neighbours can tell.
     """
 
     kind: NumberKind
@@ -64,19 +66,15 @@ class Numbering:
 
 
 _WORDS = {
-    NumberKind.PART: "part|teil|partie|parte|часть|book|buch|livre|libro",
-    NumberKind.CHAPTER: "chapter|chap\\.|kapitel|chapitre|cap[ií]tulo|capitolo|hoofdstuk|глава|rozdział|kapitola",
-    NumberKind.APPENDIX: "appendix|annex|anhang|annexe|appendice|ap[ée]ndice|anexo|allegato|приложение|bijlage",
+    NumberKind.PART: PART_WORDS,
+    NumberKind.CHAPTER: CHAPTER_WORDS,
+    NumberKind.APPENDIX: APPENDIX_WORDS,
 }
-_SPELLED = (
-    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
-    "nineteen twenty"
-).split()
 _LONE_WORD = re.compile("^(?:" + "|".join(_WORDS.values()) + ")$", re.IGNORECASE)
 _WORD_FORM = re.compile(
     "^(?:"
     + "|".join(f"(?P<{kind.value}>{words})" for kind, words in _WORDS.items())
-    + rf")\s+(?P<number>[0-9]{{1,3}}|[ivxlc]+|{'|'.join(_SPELLED)}|[a-z])(?![\w])\s*[.:)–—-]?\s*(?P<title>.*)$",
+    + rf")\s+(?P<number>[0-9]{{1,3}}|[ivxlc]+|{'|'.join(SPELLED_NUMBERS)}|[a-z])(?![\w])\s*[.:)–—-]?\s*(?P<title>.*)$",
     re.IGNORECASE | re.DOTALL,
 )
 _DECIMAL = re.compile(
@@ -170,7 +168,7 @@ def _parse_word(text: str) -> Numbering | None:
     if value is None:
         return None
     depth = 0 if kind is NumberKind.PART else 1
-    return Numbering(kind, (value,), depth, printed, title, alphabetic, number.lower() in _SPELLED)
+    return Numbering(kind, (value,), depth, printed, title, alphabetic, number.lower() in SPELLED_NUMBERS)
 
 
 def _parse_cjk(text: str) -> Numbering | None:
@@ -236,8 +234,8 @@ def _single_value(number: str, *, prefer_letter: bool = False) -> tuple[int | No
     """Value of a lone number, letter or roman number, and whether it is a letter."""
     if number.isdigit():
         return int(number), False
-    if number.lower() in _SPELLED:
-        return _SPELLED.index(number.lower()) + 1, False
+    if number.lower() in SPELLED_NUMBERS:
+        return SPELLED_NUMBERS.index(number.lower()) + 1, False
     if len(number) == 1 and (prefer_letter or number.lower() not in "ivx"):
         return _letter_value(number), True
     return roman_value(number), False

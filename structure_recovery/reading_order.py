@@ -12,7 +12,7 @@ import numpy as np
 
 from ocr2_core.blocks import BlockLabel
 from ocr2_core.geometry import NORM_MAX
-from structure_recovery.elements import Piece, text_width_em
+from structure_recovery.elements import Piece, place_key, text_width_em
 
 _BINS = 200
 _MAX_DEPTH = 6
@@ -22,8 +22,8 @@ _MIN_COLUMN_EM = 60.0
 
 
 def order_page(pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces in reading order; sets `order` (from 0) and `column` (counts up at each jump back to a column's top)."""
-    canonical = sorted(pieces, key=lambda p: (p.bbox_norm[1], p.bbox_norm[0], p.bbox_norm[3], p.bbox_norm[2], p.text))
+    """The pieces in reading order; sets `order` (from 0) and `column` (counts up at each jump to a column's top)."""
+    canonical = sorted(pieces, key=place_key)
     ordered: list[Piece] = []
     for column, members in enumerate(_columns(canonical, _MAX_DEPTH)):
         for piece in members:
@@ -122,7 +122,7 @@ def _overlap(left: Sequence[Piece], right: Sequence[Piece]) -> bool:
 
 def _by_rows(pieces: Sequence[Piece]) -> list[Piece]:
     """From top to bottom; pieces whose first lines share a row from left to right."""
-    ordered = sorted(pieces, key=lambda p: (p.bbox_norm[1], p.bbox_norm[0], p.bbox_norm[3], p.bbox_norm[2], p.text))
+    ordered = sorted(pieces, key=place_key)
     rows: list[list[Piece]] = []
     for piece in ordered:
         height = min(piece.line_height_norm, piece.bbox_norm[3] - piece.bbox_norm[1])

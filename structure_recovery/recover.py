@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ocr2_core.blocks import BlockLabel, OutlineEntry, PageBlocks
@@ -109,7 +110,7 @@ def recover(
 
 def _in_order(pages: Sequence[PageBlocks]) -> list[PageBlocks]:
     ordered = sorted(pages, key=lambda page: page.page_index)
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(ordered):
         if before.page_index == after.page_index:
             raise ValueError(f"page {before.page_number} comes twice; give each page once")
     return ordered
@@ -126,6 +127,10 @@ def _elements(
         inside.update(title[1:])
     for heading, level in zip(headings, levels.levels, strict=True):
         element = element_of_many(heading.pieces, BlockLabel.SECTION_HEADER)
+        if added := len(heading.text) - len(element.text):
+            # a space put behind the number, in the first piece
+            element.spans = [(start + added * (i > 0), end + added) for i, (start, end) in enumerate(element.spans)]
+            element.text = heading.text
         element.level = level
         starts[heading.pieces[0]] = element
         inside.update([*heading.kicker, *heading.pieces[1:]])
@@ -151,7 +156,7 @@ def _reordered_count(pages: Sequence[PageBlocks], body: Sequence[Piece]) -> int:
         for number, block in enumerate(page.blocks):
             position.setdefault((page.page_index, block.bbox_norm), number)
     moved = 0
-    for before, after in zip(body, body[1:], strict=False):
+    for before, after in pairwise(body):
         first = position.get((before.page_index, before.bbox_norm))
         second = position.get((after.page_index, after.bbox_norm))
         if before.page_index == after.page_index and first is not None and second is not None:

@@ -50,7 +50,7 @@ class Grid:
 
 
 def parse_table(text: str) -> Grid:
-    """Read `<table>…</table>`; text that is no HTML table becomes one row a line, split at tabs or `|`. Nothing is lost."""
+    """Read `<table>…</table>`; other text becomes one row a line, split at tabs or `|`. No text is lost."""
     if "<t" not in text.lower():
         rows = [_split_row(line) for line in text.splitlines() if line.strip()]
         cells = [Cell(r, c, value) for r, row in enumerate(rows) for c, value in enumerate(row)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ocr2_core.blocks import BlockLabel
-from structure_recovery.contents import CONTENTS_TITLES, LIST_TITLES, Contents
-from structure_recovery.elements import Piece, letters_of
+from structure_recovery.contents import Contents
+from structure_recovery.elements import Piece
 from structure_recovery.numbering import NumberKind, parse_numbering
+from structure_recovery.vocabulary import CONTENTS_TITLES, LIST_TITLES, letters_of
 
 MAX_CHARACTERS = 200
 # A title page carries little text: more than this many characters, and it is a page of a chapter.
@@ -18,11 +19,14 @@ def find_title(body: Sequence[Piece], body_pt: float, contents: Contents) -> lis
     """The pieces of the title in reading order; empty where the document has none.
 
     It stands on the first page with text, before any contents, is set clearly larger than the text (or labelled title)
-    and larger than all else on its page, has no number, and the contents do not list it. Lines of the same size right below belong to it.
+    and larger than all else on its page, has no number, and the contents do not list it. Lines of the same size right
+    below belong to it.
     """
-    if not body:
+    first_page = next(
+        (piece.page_index for piece in body if piece.label is not BlockLabel.PICTURE and letters_of(piece.text)), None
+    )
+    if first_page is None:
         return []
-    first_page = body[0].page_index
     if contents.page_indexes and contents.page_indexes[0] < first_page:
         return []
     page = [piece for piece in body if piece.page_index == first_page]
@@ -50,7 +54,7 @@ def _may_be_title(piece: Piece, listed: set[str]) -> bool:
     numbering = parse_numbering(piece.text)
     return (
         piece.label in (BlockLabel.TITLE, BlockLabel.SECTION_HEADER, BlockLabel.TEXT)
-        and 2 <= len(letters)
+        and len(letters) >= 2
         and len(piece.text) <= MAX_CHARACTERS
         and letters not in listed | CONTENTS_TITLES | LIST_TITLES
         and (numbering is None or numbering.kind in (NumberKind.LETTER, NumberKind.ROMAN))
