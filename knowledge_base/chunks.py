@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from knowledge_base.errors import KnowledgeBaseError
-from knowledge_base.language import UNDETERMINED, detect_language
+from knowledge_base.language import detect_language, detect_language_of_part
 from ocr2_core.geometry import BBoxNorm, from_pixels
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ CHUNKER_VERSION = 1
 DEFAULT_MAX_TOKENS = 512
 """Passages longer than this blur into one vector, whatever a long-context model could take."""
 
-_CHUNK_LANGUAGE_MIN_LETTERS = 200
 _UNREADABLE_AS_LANGUAGE = {"code", "formula", "table"}
 
 
@@ -130,11 +129,10 @@ def chunk_document(
 
 
 def _chunk_language(text: str, labels: list[str], document_language: str) -> str:
-    """The chunk's own language where it holds enough prose to tell, else the document's."""
+    """The document's language, unless the chunk is prose that is clearly in another."""
     if _UNREADABLE_AS_LANGUAGE.intersection(labels):
         return document_language
-    own = detect_language(text, min_letters=_CHUNK_LANGUAGE_MIN_LETTERS)
-    return document_language if own == UNDETERMINED else own
+    return detect_language_of_part(text, document_language)
 
 
 def _boxes(items: list[DocItem], document: DoclingDocument) -> list[ChunkBox]:

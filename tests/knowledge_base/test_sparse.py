@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from knowledge_base.language import detect_language
+from knowledge_base.language import detect_language, detect_language_of_part
 from knowledge_base.sparse import SparseEncoder, SparseVector
 
 encoder = SparseEncoder()
@@ -15,7 +15,9 @@ def common(first: SparseVector, second: SparseVector) -> int:
 def test_term_ids_never_change() -> None:
     vector = encoder.encode_passage("pump pump valves", "en")
     assert vector.indices == (746596696, 1701068117)
-    assert vector.values == pytest.approx((2 * 2.2 / 2.315, 2.2 / 1.315))
+    assert vector.values == pytest.approx(
+        (2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 3 / 110)), 2.2 / (1 + 1.2 * (0.25 + 0.75 * 3 / 110)))
+    )
 
 
 def test_weights_follow_bm25() -> None:
@@ -87,3 +89,12 @@ def test_text_without_words_gives_an_empty_vector() -> None:
 )
 def test_language_of_a_text(text: str, language: str) -> None:
     assert detect_language(text) == language
+
+
+def test_a_part_has_the_documents_language_unless_it_is_clearly_in_another() -> None:
+    german = "Schalten Sie die Pumpe aus, bevor Sie das Gehäuse öffnen, und warten Sie, bis der Motor kalt ist. "
+    listing = "drwxr-xr-x root/root ./usr/share/ drwxr-xr-x root/root ./usr/share/doc/ -rw-r--r-- root/root copyright "
+    assert detect_language_of_part(german * 3, "en") == "de"
+    assert detect_language_of_part(german, "en") == "en"
+    assert detect_language_of_part(listing * 3, "de") == "de"
+    assert detect_language_of_part(german * 3, "und") == "de"
