@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, task_group
-from ocr2kb_operators import OUTAGE_RETRIES, ListSourcesOperator, ReportOperator, StageOperator
+from ocr2kb_operators import AS_IN_SETTINGS, OUTAGE_RETRIES, ListSourcesOperator, ReportOperator, StageOperator
 
 DOC = """
 ### Scanned manuals into the knowledge base
@@ -22,7 +22,8 @@ Each run takes the objects of the source bucket that were modified in its data i
 task), or when all documents were quarantined; a single quarantined document, whose reason is in the report's log and in
 `ocr2kb status`, leaves it green unless `fail_on_quarantine` is set.
 
-**By hand**: trigger the DAG; without parameters it takes the whole bucket, and unchanged documents are skipped at once.
+**By hand**: trigger the DAG; without parameters it takes the whole bucket (not the data interval the form shows), and
+unchanged documents are skipped at once.
 **Past intervals**: *Trigger → Backfill* in the UI, or
 `airflow backfill create --dag-id ingest_manuals --from-date 2026-01-01 --to-date 2026-01-31`
 (`--reprocess-behavior failed` repeats the red ones).
@@ -45,14 +46,14 @@ PARAMS = {
         type=["string", "null"],
         maxLength=1024,
         title="Prefix",
-        description="Only objects whose key starts with this, for example `vendor-a/`. Empty: the whole bucket.",
+        description="Only objects whose key starts with this, for example vendor-a/ . Empty: the whole bucket.",
     ),
     "modified_from": Param(
         None,
         type=["null", "string"],
         format="date-time",
         title="Modified from",
-        description="Manual runs only: objects modified at this time or later.",
+        description="Manual runs only (their data interval is not used): objects modified at this time or later.",
     ),
     "modified_to": Param(
         None,
@@ -68,18 +69,18 @@ PARAMS = {
         description="Read and load again even what is published with the same settings. Costs a full reading.",
     ),
     "engine": Param(
-        None,
-        type=["null", "string"],
-        enum=[None, "auto", "rapidocr", "ocr2", "served"],
+        AS_IN_SETTINGS,
+        type="string",
+        enum=[AS_IN_SETTINGS, "auto", "rapidocr", "ocr2", "served"],
         title="Reading engine",
         description="Another engine for this run than the one in the settings.",
     ),
     "ocr": Param(
-        None,
-        type=["null", "string"],
-        enum=[None, "auto", "always"],
+        AS_IN_SETTINGS,
+        type="string",
+        enum=[AS_IN_SETTINGS, "auto", "always"],
         title="Recognition",
-        description="`always`: recognise every page, even one with a sound text layer. Empty: as in the settings.",
+        description="auto: sound text layers are used, other pages recognised; always: every page is recognised.",
     ),
     "max_documents": Param(
         None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 JobRecord = dict[str, Any]
 Batch = list[JobRecord]
+
+# The value of a parameter that leaves a choice to the settings.
+AS_IN_SETTINGS = "as in the settings"
 
 # Runs that stand for an interval of time; all others take their documents from the run's parameters.
 INTERVAL_RUN_TYPES = frozenset({"scheduled", "backfill"})
@@ -76,7 +79,9 @@ class ListSourcesOperator(BaseOperator):
         if limit and len(sources) > limit:
             self.log.warning("max_documents=%d: %d documents are left out of this run", limit, len(sources) - limit)
             sources = sources[:limit]
-        options = JobOptions(force=params.get("force", False), engine=params.get("engine"), ocr=params.get("ocr"))
+        options = JobOptions(
+            force=params.get("force", False), engine=_choice(params, "engine"), ocr=_choice(params, "ocr")
+        )
         jobs = [_record(Job(source=source, run_id=context["run_id"], options=options)) for source in sources]
         return batches(jobs, self.max_batch_count)
 
@@ -222,6 +227,11 @@ def batches(jobs: Sequence[JobRecord], max_batch_count: int) -> list[Batch]:
 def _record(job: Job) -> JobRecord:
     record: JobRecord = job.model_dump(mode="json", exclude_none=True)
     return record
+
+
+def _choice(params: Mapping[str, Any], name: str) -> Any:
+    value = params.get(name)
+    return None if value == AS_IN_SETTINGS else value
 
 
 def _moment(name: str, text: str | None) -> datetime | None:

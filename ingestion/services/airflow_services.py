@@ -127,6 +127,8 @@ class AirflowServices:
             "DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2{address}",
             "DATABASE__SQL_ALCHEMY_CONN_ASYNC": f"postgresql+asyncpg{address}",
             "LOGGING__BASE_LOG_FOLDER": str(self._home / "logs"),
+            # A task's supervisor sleeps this long when it misses the moment its process ends (5 s by default)
+            "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         }
         # Tasks talk to the api-server on this machine: never through a proxy meant for the outside world
         direct = ",".join(part for part in (os.environ.get("NO_PROXY"), LOCALHOST, "localhost") if part)
