@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ocr2_core import line_labels
 from ocr2_core.blocks import Block, BlockLabel, TextLine
+from ocr2_core.code_lines import code_text
 from ocr2_core.columns import split_columns
 from ocr2_core.contents_page import find_contents
 from ocr2_core.geometry import BBoxNorm, union
@@ -21,7 +22,7 @@ from ocr2_core.page_line import (
     rows_of,
 )
 from ocr2_core.page_margins import find_footnotes, find_margin_rows
-from ocr2_core.paragraphs import Draft, PageStyle, Row, code_text, cut_column, joined_text, page_style
+from ocr2_core.paragraphs import Draft, PageStyle, Row, cut_column, joined_text, page_style
 from ocr2_core.ruling_lines import Grid, GridCell, Ruling
 from ocr2_core.tables import open_table, rows_as_table, ruled_table
 
@@ -57,10 +58,20 @@ class _PageGrouping:
         size = body_size(pieces)
         floats, pieces = self._take_floats(pieces)
         style = page_style([self._scale.joined(row) for row in rows_of(pieces)], size)
-        margins = find_margin_rows(pieces, self._scale.height_pt, size, style.line_distance, self._regions, self._rules)
+        listed = {id(piece) for entry in find_contents(pieces) for piece in entry.pieces}
+        margins = find_margin_rows(
+            [piece for piece in pieces if id(piece) not in listed],
+            self._scale.height_pt,
+            size,
+            style.line_distance,
+            self._regions,
+            self._rules,
+        )
         furniture = {id(piece) for rows in margins.values() for row in rows for piece in row}
         pieces = [piece for piece in pieces if id(piece) not in furniture]
-        notes = find_footnotes(pieces, size, self._scale.height_pt, self._rules)
+        notes = find_footnotes(
+            [piece for piece in pieces if id(piece) not in listed], size, self._scale.height_pt, self._rules
+        )
         noted = {id(piece) for piece in notes}
         body = self._body([piece for piece in pieces if id(piece) not in noted], style)
         blocks = [self._row_block(row, BlockLabel.PAGE_HEADER) for row in margins[BlockLabel.PAGE_HEADER]]
@@ -152,7 +163,7 @@ class _PageGrouping:
     def _finished(self, draft: Draft) -> Block:
         label = draft.label
         if label is BlockLabel.CODE:
-            return _block(label, draft.lines, code_text(draft))
+            return _block(label, draft.lines, code_text(draft.lines, draft.pieces))
         text = joined_text([line.text for line in draft.lines])
         if label in (BlockLabel.TEXT, BlockLabel.SECTION_HEADER) and line_labels.is_caption(
             text, beside_figure=self._is_beside_figure(draft.lines)

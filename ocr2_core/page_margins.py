@@ -45,7 +45,8 @@ def _outer_rows(
         middle = row[0].middle
         depth = middle if label is BlockLabel.PAGE_HEADER else height_pt - middle
         text = " ".join(line.text for line in row)
-        numbered = line_labels.is_page_number(row[0].text) or line_labels.is_page_number(row[-1].text)
+        bare_number = line_labels.is_page_number(text)
+        numbered = bare_number or line_labels.is_page_number(row[0].text) or line_labels.is_page_number(row[-1].text)
         limit = (_NUMBER_MARGIN_SHARE if numbered else _MARGIN_SHARE) * height_pt
         detected = any(
             region is label and box[1] - 2 <= middle <= box[3] + 2 and box[0] < row[-1].x1 and box[2] > row[0].x0
@@ -64,9 +65,10 @@ def _outer_rows(
         apart = gap > 1.6 * line_distance
         if large and not numbered and not detected:
             break
-        if numbered or detected or ruled or (apart and len(text) < 120 and not text.endswith((".", ","))):
+        set_apart = ruled or (apart and len(text) < 120 and not text.endswith((".", ",")))
+        if bare_number or set_apart or (detected and gap > 1.25 * line_distance):
             found.append(row)
-            if not numbered and not detected and (ruled or apart):
+            if not bare_number and (ruled or apart):
                 break
         else:
             break
@@ -76,7 +78,7 @@ def _outer_rows(
 def find_footnotes(
     lines: Sequence[PageLine], body_size: float, height_pt: float, rules: Sequence[Box]
 ) -> list[PageLine]:
-    """The lines at the foot of the text that are set smaller and begin with a note mark (below a short rule, if any)."""
+    """The lines at the foot of the text that are set smaller and begin with a note mark or stand below a short rule."""
     rows = rows_of(lines)
     first = None
     for index in range(len(rows) - 1, -1, -1):

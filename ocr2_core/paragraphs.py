@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from ocr2_core import line_labels
 from ocr2_core.blocks import BlockLabel
+from ocr2_core.code_lines import find_code
 from ocr2_core.page_line import PageLine
 
 _HEADING_SCORE = 2.5
@@ -65,7 +66,7 @@ def cut_column(rows: Sequence[Row], style: PageStyle) -> list[Draft]:
     if not rows:
         return []
     left, right = min(row.line.x0 for row in rows), max(row.line.x1 for row in rows)
-    code = _code_rows(rows, style)
+    code = find_code([row.line for row in rows], style.line_distance, is_typewritten=style.is_typewritten)
     drafts: list[Draft] = []
     for index, row in enumerate(rows):
         above = rows[index - 1] if index else None
@@ -76,40 +77,6 @@ def cut_column(rows: Sequence[Row], style: PageStyle) -> list[Draft]:
         drafts[-1].lines.append(row.line)
         drafts[-1].pieces.append(row.pieces)
     return drafts
-
-
-def _code_rows(rows: Sequence[Row], style: PageStyle) -> list[bool]:
-    """Typewriter lines count as code where a neighbour or the text itself speaks for it too."""
-
-    def looks(row: Row) -> bool:
-        if row.line.line.is_monospace is None:
-            return False
-        return row.line.line.is_monospace and not style.is_typewritten
-
-    plain = [looks(row) for row in rows]
-    marked = [line_labels.is_command(row.line.text) for row in rows]
-    code = []
-    for index, row in enumerate(rows):
-        near = [
-            plain[i]
-            for i in (index - 1, index + 1)
-            if 0 <= i < len(rows) and _distance(rows, i, index) < 1.5 * style.line_distance
-        ]
-        marks = line_labels.code_mark_count(row.line.text)
-        code.append(
-            (plain[index] and (any(near) or marks > 0 or marked[index]))
-            or (marked[index] and row.line.line.is_monospace is not False)
-        )
-    # a line between two code lines, too short to tell its face, is code
-    for index in range(1, len(rows) - 1):
-        undecided = rows[index].line.line.is_monospace is None or len(rows[index].line.text) < 12
-        if code[index - 1] and code[index + 1] and undecided:
-            code[index] = True
-    return code
-
-
-def _distance(rows: Sequence[Row], one: int, other: int) -> float:
-    return abs(rows[one].line.middle - rows[other].line.middle)
 
 
 def _label(row: Row, above: Row | None, below: Row | None, style: PageStyle, left: float, right: float) -> BlockLabel:
@@ -206,10 +173,8 @@ def _continues_heading(draft: Draft, row: Row, style: PageStyle, right: float) -
     return centred or line.x0 > last.x0 + line.size or last.x1 > 0.6 * right or last.size > 1.5 * style.body_size
 
 
-def joined_text(lines: Sequence[str], *, is_code: bool = False) -> str:
+def joined_text(lines: Sequence[str]) -> str:
     """Lines as running text: single spaces, soft hyphens at line ends undone, no spaces between ideographs."""
-    if is_code:
-        return "\n".join(lines)
     text = ""
     for line in lines:
         if not text:
@@ -232,20 +197,3 @@ def _is_soft_hyphen(text: str, following: str) -> bool:
 
 def _is_wide(character: str) -> bool:
     return "\u3000" <= character <= "\u9fff" or "\uff00" <= character <= "\uff60" or "\uf900" <= character <= "\ufaff"
-
-
-def code_text(draft: Draft) -> str:
-    """Verbatim lines, their indents and inner gaps given back in spaces from where they stand."""
-    widths = [line.character_width for line in draft.lines if len(line.text) >= 5]
-    width = statistics.median(widths) if widths else 0.6 * draft.lines[0].size
-    left = min(line.x0 for line in draft.lines)
-    lines = [_spaced(pieces, left, width) for pieces in draft.pieces]
-    return joined_text(lines, is_code=True)
-
-
-def _spaced(pieces: Sequence[PageLine], left: float, width: float) -> str:
-    text = ""
-    for piece in pieces:
-        column = round((piece.x0 - left) / width)
-        text += " " * max(column - len(text), 1 if text else 0) + piece.text
-    return text

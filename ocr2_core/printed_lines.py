@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ocr2_core.blocks import TextLine
+from ocr2_core.fixed_pitch import find_fixed_pitch, fit_pitch
 from ocr2_core.geometry import NORM_MAX, from_pixels
-from ocr2_core.line_evidence import find_bold, is_fixed_pitch, measure_ink
+from ocr2_core.line_evidence import find_bold, measure_ink
 from ocr2_core.text_detection import DetectedLine, TextDetector
-from ocr2_core.text_recognition import RecognisedLine, TextRecogniser
+from ocr2_core.text_recognition import TextRecogniser
 
 _LEAST_CONFIDENCE = 0.35
 
@@ -47,7 +48,9 @@ class LineReader:
             if reading.text.strip() and reading.confidence >= _LEAST_CONFIDENCE
         ]
         inks = [measure_ink(_gray(cutting.crop_bgr), reading.text) for cutting, reading in kept]
-        bold = find_bold([ink.stroke_share for ink in inks], [len(reading.text) for _, reading in kept])
+        bold = find_bold([ink.stem_share for ink in inks], [len(reading.text) for _, reading in kept])
+        fits = [fit_pitch(reading, cutting.crop_bgr.shape[1]) for cutting, reading in kept]
+        fixed = find_fixed_pitch(fits, [ink.font_height_px for ink in inks])
         lines = [
             TextLine(
                 bbox_norm=from_pixels(cutting.bbox_px, width_px, height_px),
@@ -55,9 +58,9 @@ class LineReader:
                 confidence=reading.confidence,
                 font_height_norm=None if ink.font_height_px is None else ink.font_height_px / height_px * NORM_MAX,
                 is_bold=is_bold,
-                is_monospace=_fixed_pitch(cutting, reading),
+                is_monospace=is_fixed,
             )
-            for (cutting, reading), ink, is_bold in zip(kept, inks, bold, strict=True)
+            for (cutting, reading), ink, is_bold, is_fixed in zip(kept, inks, bold, fixed, strict=True)
         ]
         return sorted(lines, key=lambda line: (line.bbox_norm[1] + line.bbox_norm[3], line.bbox_norm[0]))
 
@@ -75,11 +78,6 @@ def _gray(bgr: NDArray[np.uint8]) -> NDArray[np.uint8]:
     import cv2
 
     return np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2GRAY), np.uint8)
-
-
-def _fixed_pitch(cutting: _Cutting, reading: RecognisedLine) -> bool | None:
-    height, width = cutting.crop_bgr.shape[:2]
-    return is_fixed_pitch(reading, width / height)
 
 
 def _cut(bgr: NDArray[np.uint8], found: DetectedLine) -> _Cutting:

@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from ocr2_core.geometry import BBoxNorm, from_pixels
 
-_SHORTEST_RULE_PT = 18.0
+_SHORTEST_RULE_PT = 16.0
+_SHORTEST_FREE_RULE_PT = 36.0  # shorter ones outside grids are dashes and underscores
+_SHORTEST_RUN_PT = 11.0  # longer than the straight parts of letters in body type
+_WIDEST_BREAK_PT = 4.0
 _THICKEST_RULE_PT = 6.0
 
 
@@ -66,10 +69,8 @@ def find_ruling(gray: NDArray[np.uint8], dpi: float) -> Ruling:
     background = cv2.medianBlur(cv2.resize(gray, None, fx=0.125, fy=0.125, interpolation=cv2.INTER_AREA), 21)
     background = cv2.resize(background, (width_px, height_px))
     mask = ((background.astype(np.int16) - blurred.astype(np.int16)) > 40).astype(np.uint8)
-    length = max(12, round(_SHORTEST_RULE_PT * dpi / 72))
-    thickness = max(3, _THICKEST_RULE_PT * dpi / 72)
-    horizontal = _rules(mask, length, thickness)
-    vertical = _rules(np.ascontiguousarray(mask.T), length, thickness)
+    horizontal = _rules(mask, dpi, _SHORTEST_RULE_PT)
+    vertical = _rules(np.ascontiguousarray(mask.T), dpi, _SHORTEST_RULE_PT)
     reach = max(4.0, 3.0 * dpi / 72)
     grids: list[Grid] = []
     used: set[int] = set()
@@ -81,24 +82,32 @@ def find_ruling(gray: NDArray[np.uint8], dpi: float) -> Ruling:
     free = tuple(
         from_pixels((rule.start, rule.place, rule.end, rule.place + 1), width_px, height_px)
         for index, rule in enumerate(horizontal)
-        if index not in used
+        if index not in used and rule.end - rule.start >= _SHORTEST_FREE_RULE_PT * dpi / 72
     )
     return Ruling(tuple(grids), free)
 
 
-def _rules(mask: NDArray[np.uint8], length: int, thickness: float) -> list[Rule]:
+def _rules(mask: NDArray[np.uint8], dpi: float, shortest_pt: float) -> list[Rule]:
+    """Horizontal rules of a mask: runs no letter has, joined where they lie on one line."""
     import cv2
 
-    # closing first: scanned rules have gaps, and a slightly tilted rule is a stair of short runs
-    closed = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, cv2.getStructuringElement(cv2.MORPH_RECT, (5, 3)))
-    opened = cv2.morphologyEx(closed, cv2.MORPH_OPEN, cv2.getStructuringElement(cv2.MORPH_RECT, (length, 1)))
-    opened = cv2.dilate(opened, cv2.getStructuringElement(cv2.MORPH_RECT, (7, 3)))
-    count, _, stats, _ = cv2.connectedComponentsWithStats(opened, connectivity=8)
+    point = dpi / 72
+    run = round(_SHORTEST_RUN_PT * point)
+    opened = cv2.morphologyEx(mask, cv2.MORPH_OPEN, cv2.getStructuringElement(cv2.MORPH_RECT, (run, 1)))
+    # a slightly tilted rule is a stair of runs
+    joined = cv2.dilate(opened, cv2.getStructuringElement(cv2.MORPH_RECT, (round(_WIDEST_BREAK_PT * point), 3)))
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8)
+    widen = round(_WIDEST_BREAK_PT * point) // 2
     rules = []
     for index in range(1, count):
-        x, y, width, height, area = (int(value) for value in stats[index])
-        if height - 2 <= thickness + 0.012 * width and area / width - 2 <= thickness:
-            rules.append(Rule(y + (height - 1) / 2, x + 3, x + width - 3))
+        x, y, width, height, _ = (int(value) for value in stats[index])
+        length = width - 2 * widen
+        if length < shortest_pt * point or height - 2 > _THICKEST_RULE_PT * point + 0.012 * width:
+            continue
+        inside = (labels[y : y + height, x : x + width] == index) & (opened[y : y + height, x : x + width] > 0)
+        covered = int(inside.any(axis=0).sum())
+        if covered >= 0.8 * length and int(inside.sum()) <= _THICKEST_RULE_PT * point * length:
+            rules.append(Rule(y + (height - 1) / 2, x + widen, x + width - widen))
     return rules
 
 
