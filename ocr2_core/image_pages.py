@@ -134,7 +134,7 @@ def _stored_dpi(image: Image.Image) -> tuple[float, float]:
 
 def _is_sane(dpi_x: float, dpi_y: float, size: tuple[int, int]) -> bool:
     lowest, highest = sorted((dpi_x, dpi_y))
-    if not (math.isfinite(highest) and 60 <= lowest and highest <= 2400 and highest / lowest <= 4):
+    if not (math.isfinite(highest) and lowest >= 60 and highest <= 2400 and highest / lowest <= 4):
         return False
     long_side_inch = max(size[0] / dpi_x, size[1] / dpi_y)
     # 72 and 96 are what cameras and screen grabbers write without thinking: believe them for a plausible sheet only

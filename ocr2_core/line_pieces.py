@@ -12,7 +12,9 @@ _JOIN_GAP = 0.9
 _MARKER_GAP = 4.0
 _BASELINE_TOLERANCE = 0.25
 # what stands alone before a line by design: 1., 2.3.1, (a), IV., bullets
-_MARKER = re.compile(r"^(\(?([0-9]{1,3}(\.[0-9]{1,3}){0,5}|[A-Za-z]|[IVXLCivxlc]{1,6})[.):]?|[•▪➢✓·◦○●■□–—*-]|§+\s?[0-9.]+)$")
+_MARKER = re.compile(
+    r"^(\(?([0-9]{1,3}(\.[0-9]{1,3}){0,5}|[A-Za-z]|[IVXLCivxlc]{1,6})[.):]?|[•▪➢✓·◦○●■□–—*-]|§+\s?[0-9.]+)$"
+)
 
 _Box = tuple[float, float, float, float]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Literal
 
 MediaType = Literal["application/pdf", "image/tiff", "image/png", "image/jpeg"]
 
@@ -43,7 +43,7 @@ def find_media_type(head: bytes) -> MediaType | None:
         if head.startswith(magic):
             return media_type
     if b"%PDF-" in head[:_PDF_HEADER_WITHIN_BYTES]:
-        return cast(MediaType, "application/pdf")
+        return "application/pdf"
     return None
 
 

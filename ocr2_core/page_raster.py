@@ -61,7 +61,7 @@ def choose_dpi(width_inch: float, height_inch: float, wanted_dpi: float, limits:
     if dpi < min(limits.min_dpi, wanted_dpi):
         raise PageUnreadable(
             "pixel_bomb",
-            f"the page measures {width_inch:.0f} by {height_inch:.0f} inches: at {limits.min_dpi} dpi, the least allowed, "
-            f"it has more than max_page_pixels ({limits.max_page_pixels:,})",
+            f"the page measures {width_inch:.0f} by {height_inch:.0f} inches: at {limits.min_dpi} dpi, the least "
+            f"allowed, it has more than max_page_pixels ({limits.max_page_pixels:,})",
         )
     return dpi

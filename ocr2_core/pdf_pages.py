@@ -13,7 +13,7 @@ from ocr2_core.limits import Limits
 from ocr2_core.page_raster import POINTS_PER_INCH, PageRaster, PageUnreadable, choose_dpi
 from ocr2_core.text_layer import read_text_layer
 
-# above A3 a page of one picture is often a scan whose pixels were taken for points: 2480 x 3508 "points" for an A4 sheet
+# above A3, a page of one picture is often a scan whose pixels were taken for points: an A4 sheet of 2480 by 3508 points
 _SUSPICIOUS_LONG_SIDE_INCH = 17.0
 _FULL_PAGE_SHARE = 0.9
 
@@ -96,7 +96,7 @@ class PdfPages:
 
     def _load(self, page_index: int) -> pymupdf.Page:
         try:
-            page = self._document.load_page(page_index)
+            page: pymupdf.Page = self._document.load_page(page_index)
         except (RuntimeError, ValueError, SystemError) as error:
             raise _unreadable(error) from error
         return page
@@ -110,7 +110,7 @@ class PdfPages:
             box = pymupdf.Rect(image["bbox"]) & page.rect
             if box.is_valid and abs(box) >= _FULL_PAGE_SHARE * abs(page.rect):
                 long_side_px = max(image["width"], image["height"])
-                own_dpi = long_side_px / max(width_inch, height_inch)
+                own_dpi: float = long_side_px / max(width_inch, height_inch)
                 return min(self._limits.dpi, max(own_dpi, self._limits.min_dpi))
         return self._limits.dpi
 
@@ -126,7 +126,7 @@ def _open(path: Path) -> pymupdf.Document:
         if re.search(r"encrypt|crypt filter|security handler", said, re.IGNORECASE):
             raise SourceRefused(
                 "encryption_unsupported",
-                "The PDF is encrypted in a way that is not supported (certificates, rights management or a damaged key).",
+                "The PDF is encrypted in an unsupported way (certificates, rights management or a damaged key).",
                 "Remove the protection in the program that set it, then upload the file again.",
             ) from error
         raise SourceRefused(

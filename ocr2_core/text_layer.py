@@ -80,7 +80,7 @@ def read_text_layer(page: pymupdf.Page) -> TextLayer:
 
 
 def text_rotation(raw_lines: list[dict[str, Any]]) -> int:
-    """Clockwise quarter turn (0, 90, 180, 270) that sets most of the page's text upright; 0 without a clear majority."""
+    """Clockwise turn (0, 90, 180, 270) that sets most of the page's text upright; 0 without a clear majority."""
     turns: Counter[int] = Counter()
     for line in raw_lines:
         # a vertical CJK line runs downwards on an upright page
@@ -175,7 +175,9 @@ def _to_text_line(piece: LinePiece, page_rect: pymupdf.Rect) -> TextLine:
     box = (x0 - page_rect.x0, y0 - page_rect.y0, x1 - page_rect.x0, y1 - page_rect.y0)
     return TextLine(
         bbox_norm=from_pixels(box, page_rect.width, page_rect.height),
-        text=" ".join(unicodedata.normalize("NFC", piece.text).split()) if not piece.is_monospace else piece.text.rstrip(),
+        text=" ".join(unicodedata.normalize("NFC", piece.text).split())
+        if not piece.is_monospace
+        else piece.text.rstrip(),
         confidence=1.0,
         font_height_norm=max(piece.font_size, 0.01) / page_rect.height * 1000.0,
         is_bold=piece.is_bold,
@@ -193,7 +195,9 @@ def _bare_image_share(page: pymupdf.Page, pieces: list[LinePiece]) -> float:
         columns = [min(cells, max(0, round((x - rect.x0) / rect.width * cells))) for x in (box[0], box[2])]
         rows = [min(cells, max(0, round((y - rect.y0) / rect.height * cells))) for y in (box[1], box[3])]
         for row in range(rows[0], rows[1]):
-            covered[row * cells + columns[0] : row * cells + columns[1]] = bytes([value]) * max(0, columns[1] - columns[0])
+            covered[row * cells + columns[0] : row * cells + columns[1]] = bytes([value]) * max(
+                0, columns[1] - columns[0]
+            )
 
     for kind, box in page.get_bboxlog():
         if kind in ("fill-image", "fill-imgmask"):
@@ -215,5 +219,5 @@ def _count_glyph_curves(page: pymupdf.Page) -> int:
 def _has_text_in_annotations(page: pymupdf.Page) -> bool:
     if any(widget.field_value for widget in page.widgets()):
         return True
-    kinds = (pymupdf.PDF_ANNOT_FREE_TEXT, pymupdf.PDF_ANNOT_STAMP)
+    kinds = (pymupdf.mupdf.PDF_ANNOT_FREE_TEXT, pymupdf.mupdf.PDF_ANNOT_STAMP)
     return next(page.annots(types=kinds), None) is not None
