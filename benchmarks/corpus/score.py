@@ -109,7 +109,7 @@ def title_similarity(first: str, second: str) -> float:
     forms_first, forms_second = _title_forms(first), _title_forms(second)
     if not all(forms_first) or not all(forms_second):
         return 0.0
-    return max(fuzz.ratio(left, right) / 100 for left in forms_first for right in forms_second)
+    return max(float(fuzz.ratio(left, right)) / 100 for left in forms_first for right in forms_second)
 
 
 def match_headings(gold: Sequence[Heading], predicted: Sequence[Heading]) -> Pairs:
