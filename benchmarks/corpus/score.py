@@ -139,6 +139,7 @@ def level_accuracy(gold: Sequence[Heading], predicted: Sequence[Heading], pairs:
 
     def share(shift: int) -> float:
         return sum(gold[i]["level"] == predicted[j]["level"] + shift for i, j in pairs) / len(pairs)
+        return sum(bool(gold[i]["level"] == predicted[j]["level"] + shift) for i, j in pairs) / len(pairs)
 
     shifts = range(-MAX_LEVEL_SHIFT, MAX_LEVEL_SHIFT + 1)
     best = max(shifts, key=lambda shift: (share(shift), -abs(shift), shift))
