@@ -81,16 +81,17 @@ class _Builder:
         elif element.level is not None:
             document.add_heading(element.text, level=element.level).prov = prov
         elif element.label is BlockLabel.TABLE:
+            prov = [self._box(piece, (0, 0)) for piece in element.pieces]
             table = document.add_table(to_table_data(element.grid or Grid()))
             table.prov = prov
             self._add_captions(element, table)
         elif element.label is BlockLabel.PICTURE:
             picture = document.add_picture()
-            picture.prov = prov
+            picture.prov = [self._box(piece, (0, 0)) for piece in element.pieces]
             self._add_captions(element, picture)
             if element.text:
                 # Words inside a picture follow it in the body: most readers of a document skip a picture's children.
-                document.add_text(DocItemLabel.TEXT, element.text).prov = self._provenance(element)
+                document.add_text(DocItemLabel.TEXT, element.text).prov = prov
         elif element.label is BlockLabel.CODE:
             document.add_code(element.text).prov = prov
         elif element.label is BlockLabel.FORMULA:

@@ -48,7 +48,7 @@ def find_furniture(pages: Sequence[Sequence[Piece]], body_pt: float) -> Furnitur
     which most of the pages show furniture by (a) or (b); (d) the engine's label, at a page's edge, in small type.
     """
     edges = [piece for page in pages for piece in _edge_pieces(page)]
-    numbers = _counting_numbers(edges)
+    numbers = _counting_numbers(edges, body_pt)
     found = set(numbers) | _repeated(edges)
     found |= _in_furniture_places(edges, found, body_pt, page_count=sum(1 for page in pages if page))
     found |= {piece for piece in edges if _is_labelled(piece, body_pt)}
@@ -77,11 +77,11 @@ def _edge_pieces(page: Sequence[Piece]) -> list[Piece]:
     return found
 
 
-def _counting_numbers(edges: Sequence[Piece]) -> dict[Piece, PageLabel]:
+def _counting_numbers(edges: Sequence[Piece], body_pt: float) -> dict[Piece, PageLabel]:
     """Pieces that hold a page number: at their place, number minus page index is the same on several pages."""
     readings: dict[tuple[bool, int], list[tuple[Piece, PageLabel]]] = defaultdict(list)
     for piece in edges:
-        for label in _numbers_in(piece.text):
+        for label in [] if _opens_chapter(piece.text) else _numbers_in(piece.text):
             readings[label.is_roman, label.value - piece.page_index].append((piece, label))
     numbers: dict[Piece, PageLabel] = {}
     for group in sorted(readings.values(), key=len, reverse=True):
@@ -97,9 +97,9 @@ def _counting_numbers(edges: Sequence[Piece]) -> dict[Piece, PageLabel]:
                     for other, _ in members
                     if other.page_index != piece.page_index and abs(other.y_centre - piece.y_centre) <= PLACE_TOLERANCE
                 )
-                # A lone number needs one companion; a number inside other words could be chance and needs more.
-                alone = len(letters_of(piece.text)) <= 12
-                if near >= (1 if alone else 3):
+                # A lone number needs one companion; a number beside words could open a heading and needs more.
+                alone = len(letters_of(piece.text)) <= len(str(label.value)) + 4
+                if near >= (1 if alone else 3) and (alone or piece.size_pt <= 1.15 * body_pt):
                     numbers.setdefault(piece, label)
     return numbers
 
@@ -154,16 +154,20 @@ def _same_size_as_one(piece: Piece, members: Sequence[Piece]) -> bool:
     )
 
 
+def _opens_chapter(text: str) -> bool:
+    """Whether the text is a lone "Chapter" or "Chapter 3", as chapters open with; it stands at one place, too."""
+    numbering = parse_numbering(text)
+    lone = numbering is not None and not numbering.title
+    return awaits_number(text) or (
+        lone and numbering is not None and numbering.kind in (NumberKind.PART, NumberKind.CHAPTER, NumberKind.APPENDIX)
+    )
+
+
 def _repeating_part(text: str) -> str:
     """What of the text repeats from page to page: all but numbers (a lone "Chapter 3" opens a chapter)."""
-    numbering = parse_numbering(text)
     if awaits_number(text):
         return ""
-    if (
-        numbering is not None
-        and not numbering.title
-        and numbering.kind in (NumberKind.PART, NumberKind.CHAPTER, NumberKind.APPENDIX)
-    ):
+    if _opens_chapter(text):
         return letters_of(text)
     words = [word for word in re.split(r"\s+", text) if roman_value(word) is None]
     return re.sub(r"[\W\d_]+", "", " ".join(words).casefold())

@@ -28,7 +28,7 @@ from structure_recovery.numbering import FIXED_DEPTH, NumberKind
 
 MAX_LEVEL = 9
 MAX_TURNS = 12
-WEIGHTS = {"number": 2.0, "free number": 1.2, "contents": 1.0, "outline": 1.5, "style": 1.0}
+WEIGHTS = {"number": 2.0, "free number": 1.2, "contents": 1.5, "outline": 3.0, "style": 1.0}
 CHANGE = 0.3
 # Two type sizes are told apart from this difference of their logarithms on.
 SIZE_STEP = 0.055

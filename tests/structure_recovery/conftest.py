@@ -47,13 +47,20 @@ def make_block(
     left, top_norm, _, bottom_norm = norm(x_pt, y_pt, 0, bottom)
     keeps_lines = label not in ("table", "picture")
     return Block(
-        label=BlockLabel(label), bbox_norm=(left, top_norm, right, bottom_norm), text=text, lines=made if keeps_lines else []
+        label=BlockLabel(label),
+        bbox_norm=(left, top_norm, right, bottom_norm),
+        text=text,
+        lines=made if keeps_lines else [],
     )
 
 
 def make_page(page_index: int, *blocks: Block, **options: float) -> PageBlocks:
     return PageBlocks(
-        page_index=page_index, width_pt=WIDTH_PT, height_pt=HEIGHT_PT, blocks=list(blocks), **options  # type: ignore[arg-type]
+        page_index=page_index,
+        width_pt=WIDTH_PT,
+        height_pt=HEIGHT_PT,
+        blocks=list(blocks),
+        **options,  # type: ignore[arg-type]
     )
 
 
@@ -71,7 +78,9 @@ def page() -> Callable[..., PageBlocks]:
 def prose() -> Callable[[float], Block]:
     """A paragraph of three full lines at a height: what makes a page's body size known."""
 
-    def make(y_pt: float, text: str = "Some words of running text that fill the line to its very end and then") -> Block:
+    def make(
+        y_pt: float, text: str = "Some words of running text that fill the line to its very end and then"
+    ) -> Block:
         row = text[:70]
         return make_block(f"{row} {row} {row}.", y_pt, lines=[row, row, f"{row}."], width_pt=480)
 
