@@ -106,14 +106,15 @@ def run_demo(s3_port: int | None, airflow_port: int | None) -> None:
         point_count_before = point_count(workspace)
         out.print(f"\nAirflow runs the DAG {DAG_ID} ({access.airflow.url}/dags/{DAG_ID})")
         with timer.part("DAG run"):
-            state, summary = ingest(access, workspace, revisions)
+            run_id, state, summary = ingest(access, workspace, revisions)
         out.print()
         out.print("\n".join(summary.lines()))
         point_count_after = point_count(workspace)
         if all(document.status == "unchanged" for document in summary.documents):
             out.print(f"both were published before: {point_count_before} points before, {point_count_after} now")
         if state != "success":
-            err.print(f"\nthe run failed: see the red tasks at {access.airflow.url}/dags/{DAG_ID}", style="red")
+            err.print("\nthe run failed; its red tasks say:", style="red")
+            err.print("\n".join(f"  {line}" for line in access.airflow.failures(DAG_ID, run_id)))
             print_access(access)
             raise typer.Exit(1)
         with timer.part("answers"):
@@ -159,8 +160,8 @@ def upload(workspace: Workspace, manuals: list[Path]) -> dict[str, str]:
     return revisions
 
 
-def ingest(access: StackAccess, workspace: Workspace, revisions: dict[str, str]) -> tuple[str, RunSummary]:
-    """Trigger the DAG on these objects, show its progress, and return the run's state and summary."""
+def ingest(access: StackAccess, workspace: Workspace, revisions: dict[str, str]) -> tuple[str, str, RunSummary]:
+    """Trigger the DAG on these objects, show its progress, and return the run's id, state and summary."""
     # the object store's clock is this machine's; its times have whole seconds
     started_at = datetime.now(UTC) - timedelta(seconds=1)
     keys = list(revisions)
@@ -172,7 +173,7 @@ def ingest(access: StackAccess, workspace: Workspace, revisions: dict[str, str])
         err.print(f"\nno longer watching; the run goes on, see {access.airflow.url}. `make stop` ends the services.")
         raise typer.Exit(130) from None
     sources = list_sources(workspace.store, workspace.settings.source_bucket, keys=keys)
-    return state, summarise(workspace.manifests, sources, run_id)
+    return run_id, state, summarise(workspace.manifests, sources, run_id)
 
 
 def point_count(workspace: Workspace) -> int:

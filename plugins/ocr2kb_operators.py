@@ -66,24 +66,25 @@ class ListSourcesOperator(BaseOperator):
         self.max_batch_count = max_batch_count
 
     def execute(self, context: Context) -> list[Batch]:
-        from ingestion.job import Job, JobOptions
+        from ingestion.job import JobOptions
         from ingestion.listing import list_sources
+        from ingestion.plan import plan_jobs
 
         params = context["params"]
         wanted = selection(context)
-        with open_workspace() as workspace:
-            sources = list_sources(workspace.store, workspace.settings.source_bucket, **wanted)
-        asked = ", ".join(f"{name}={value}" for name, value in wanted.items() if value) or "the whole bucket"
-        self.log.info("%d documents found for %s", len(sources), asked)
-        limit = params.get("max_documents")
-        if limit and len(sources) > limit:
-            self.log.warning("max_documents=%d: %d documents are left out of this run", limit, len(sources) - limit)
-            sources = sources[:limit]
         options = JobOptions(
             force=params.get("force", False), engine=_choice(params, "engine"), ocr=_choice(params, "ocr")
         )
-        jobs = [_record(Job(source=source, run_id=context["run_id"], options=options)) for source in sources]
-        return batches(jobs, self.max_batch_count)
+        with open_workspace() as workspace:
+            sources = list_sources(workspace.store, workspace.settings.source_bucket, **wanted)
+            asked = ", ".join(f"{name}={value}" for name, value in wanted.items() if value) or "the whole bucket"
+            self.log.info("%d documents found for %s", len(sources), asked)
+            limit = params.get("max_documents")
+            if limit and len(sources) > limit:
+                self.log.warning("max_documents=%d: %d documents are left out", limit, len(sources) - limit)
+                sources = sources[:limit]
+            jobs = plan_jobs(workspace, sources, context["run_id"], options) if sources else []
+        return batches([_record(job) for job in jobs], self.max_batch_count)
 
 
 class StageOperator(BaseOperator):

@@ -112,11 +112,29 @@ class AirflowApi:
         return instances
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, *, map_index: int = -1, try_number: int = 1) -> str:
-        """The text of one try's log."""
+        """The text of one try's log, a line an event; an exception's type and text follow its event."""
         found = self._get(
             f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}", map_index=map_index
         )
-        return "\n".join(str(line.get("event", "")) for line in found["content"] if isinstance(line, dict))
+        lines = []
+        for event in found["content"]:
+            lines.append(str(event.get("event", "")))
+            lines += [f"{error['exc_type']}: {error['exc_value']}" for error in event.get("error_detail") or []]
+        return "\n".join(lines)
+
+    def failures(self, dag_id: str, run_id: str) -> list[str]:
+        """What each failed task of a run said last, an entry a task."""
+        found = []
+        for task in self.task_instances(dag_id, run_id):
+            if task["state"] != "failed":
+                continue
+            log = self.task_log(
+                dag_id, run_id, task["task_id"], map_index=task["map_index"], try_number=task["try_number"]
+            )
+            said = [line for line in log.splitlines() if line and not line.startswith("::")]
+            name = task["task_id"] + (f" [{task['rendered_map_index']}]" if task["rendered_map_index"] else "")
+            found.append(f"{name}: {said[-1] if said else 'no log'}")
+        return found
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, *, map_index: int = -1, key: str = "return_value") -> Any:
         """What a task instance passed on."""
