@@ -80,7 +80,7 @@ def test_each_question_names_a_page_and_the_section_printed_there_or_before() ->
 @pytest.mark.parametrize(
     ("source", "fact", "page_number"),
     [
-        ("ups-user-manual", r"default port number is 3493", 5),
+        ("ups-user-manual", r"general form for UPS identifiers", 5),
         ("ups-user-manual", r"serial = 1234567890", 6),
         ("ups-user-manual", r"Megatec / Q1 protocol", 7),
         ("ups-user-manual", r"this system can.t manage the UPS", 8),

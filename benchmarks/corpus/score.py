@@ -138,7 +138,6 @@ def level_accuracy(gold: Sequence[Heading], predicted: Sequence[Heading], pairs:
         return 0.0, 0
 
     def share(shift: int) -> float:
-        return sum(gold[i]["level"] == predicted[j]["level"] + shift for i, j in pairs) / len(pairs)
         return sum(bool(gold[i]["level"] == predicted[j]["level"] + shift) for i, j in pairs) / len(pairs)
 
     shifts = range(-MAX_LEVEL_SHIFT, MAX_LEVEL_SHIFT + 1)
