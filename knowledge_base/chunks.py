@@ -102,6 +102,8 @@ def chunk_document(
             items, text = items[-1:], (doc_chunk.meta.headings or [""])[-1]
             embedded_text = chunker.contextualize(doc_chunk).strip()
         else:
+            # a section without text may have been joined with the next, if both have the same heading
+            items = [item for item in items if not sections.is_heading(item)]
             embedded_text = chunker.contextualize(doc_chunk.model_copy(update={"text": text}))
         token_count = tokenizer.count_tokens(embedded_text)
         if token_count > max_tokens:

@@ -125,7 +125,7 @@ def test_a_long_table_is_split_by_rows_with_its_header_repeated(embedder: Embedd
 
 HARD_TEXTS = {
     "one endless word": "x" * 5000,
-    "dot leaders": "Chapter " + "." * 3000 + " 17",
+    "dot leaders": "Chapter " + "." * 1000 + " 17",
     "chinese without spaces": "请先关闭设备电源然后打开泵盖检查密封圈是否泄漏" * 60,
     "words": "pressure valve " * 700,
     "numbers and symbols": "0x1F|%§ 12,5±0,3 " * 300,
@@ -182,3 +182,23 @@ def test_language_is_the_documents_unless_the_chunk_clearly_has_its_own(embedder
 
 def test_a_document_without_text_gives_no_chunks(embedder: Embedder) -> None:
     assert chunk_document(empty_document(2), embedder.tokenizer) == []
+
+
+def test_a_row_too_wide_for_a_chunk_is_split_by_columns_within_the_limit(embedder: Embedder) -> None:
+    document = empty_document(1)
+    cells = [" ".join(f"w{column}x{number}" for number in range(60)) for column in range(5)]
+    document.add_table(data=table_data([["A", "B", "C", "D", "E"], cells]), prov=provenance(1, 50, 500))
+    chunks = chunk_document(document, embedder.tokenizer)
+    assert max(chunk.token_count for chunk in chunks) <= 254
+    everything = {word for chunk in chunks for word in chunk.text.split()}
+    assert [word for cell in cells for word in cell.split() if word not in everything] == []
+
+
+def test_a_section_joined_with_its_namesake_keeps_only_the_boxes_of_its_text(embedder: Embedder) -> None:
+    document = empty_document(2)
+    document.add_title("Manual", prov=provenance(1, 10, 20))
+    document.add_heading("Notes", level=1, prov=provenance(1, 30, 40))
+    document.add_heading("Notes", level=1, prov=provenance(2, 30, 40))
+    document.add_text(label=DocItemLabel.TEXT, text="Keep dry.", prov=provenance(2, 50, 60))
+    (chunk,) = chunk_document(document, embedder.tokenizer)
+    assert (chunk.text, chunk.section_path, chunk.pages, chunk.labels) == ("Keep dry.", ["Notes"], [2], ["text"])
