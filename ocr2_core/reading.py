@@ -23,6 +23,9 @@ from ocr2_core.upright import BlankPage, prepare
 
 logger = logging.getLogger(__name__)
 
+# Raise it with every change to rendering, turning or the text layer that can change what an engine is given.
+PREPARATION_VERSION = 1
+
 # what a page that was never rendered is taken to measure: A4, in points
 _UNKNOWN_SIZE_PT = (595.28, 841.89)
 # finished results that may wait while the engine looks ahead; then its input is ended so that it answers
@@ -38,6 +41,16 @@ class ReadingOptions:
     ocr: Literal["auto", "always"] = "auto"
     limits: Limits = field(default_factory=Limits)
     colour: bool = False
+
+
+def identity(options: ReadingOptions) -> dict[str, str | int | float | bool]:
+    """What a reading depends on besides the engine; hashed into the stage fingerprint. Limits decide only whether."""
+    return {
+        "version": PREPARATION_VERSION,
+        "ocr": options.ocr,
+        "dpi": options.limits.dpi,
+        "colour": options.colour,
+    }
 
 
 def read_document(
