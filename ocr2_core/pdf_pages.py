@@ -16,6 +16,8 @@ from ocr2_core.text_layer import read_text_layer
 # above A3, a page of one picture is often a scan whose pixels were taken for points: an A4 sheet of 2480 by 3508 points
 _SUSPICIOUS_LONG_SIDE_INCH = 17.0
 _FULL_PAGE_SHARE = 0.9
+# MuPDF's own errors are no RuntimeErrors; the bindings raise the others
+_PARSER_ERRORS = (pymupdf.mupdf.FzErrorBase, RuntimeError, ValueError, SystemError)
 
 
 class PdfPages:
@@ -86,7 +88,7 @@ class PdfPages:
                 colorspace=pymupdf.csRGB if self._colour else pymupdf.csGRAY,
                 alpha=False,
             )
-        except (RuntimeError, ValueError, SystemError) as error:
+        except _PARSER_ERRORS as error:
             raise _unreadable(error) from error
         warnings = pymupdf.TOOLS.mupdf_warnings()
         if warnings:
@@ -97,7 +99,7 @@ class PdfPages:
     def _load(self, page_index: int) -> pymupdf.Page:
         try:
             page: pymupdf.Page = self._document.load_page(page_index)
-        except (RuntimeError, ValueError, SystemError) as error:
+        except _PARSER_ERRORS as error:
             raise _unreadable(error) from error
         return page
 
@@ -119,7 +121,7 @@ def _open(path: Path) -> pymupdf.Document:
     pymupdf.TOOLS.reset_mupdf_warnings()
     try:
         document = pymupdf.open(path, filetype="pdf")
-    except (RuntimeError, ValueError) as error:
+    except _PARSER_ERRORS as error:
         said = f"{error}\n{pymupdf.TOOLS.mupdf_warnings()}"
         if _is_memory_trouble(said):
             raise MemoryError from error
@@ -146,7 +148,7 @@ def _open(path: Path) -> pymupdf.Document:
 def _count_pages(document: pymupdf.Document) -> int:
     try:
         return int(document.page_count)
-    except (RuntimeError, ValueError) as error:
+    except _PARSER_ERRORS as error:
         if _is_memory_trouble(str(error)):
             raise MemoryError from error
         raise SourceRefused(
@@ -158,7 +160,7 @@ def _outline(document: pymupdf.Document, page_count: int) -> list[dict[str, Any]
     """The bookmarks; a broken outline counts as none, for it is evidence only."""
     try:
         entries = document.get_toc(simple=True)
-    except (RuntimeError, ValueError, IndexError, KeyError, TypeError):
+    except (*_PARSER_ERRORS, IndexError, KeyError, TypeError):
         return []
     outline = []
     for level, title, page_number, *_ in entries:
@@ -174,7 +176,7 @@ def _page_labels(document: pymupdf.Document, page_count: int) -> list[str]:
         if not document.get_page_labels():
             return []
         return [document.load_page(page_index).get_label() for page_index in range(page_count)]
-    except (RuntimeError, ValueError, IndexError, KeyError, TypeError):
+    except (*_PARSER_ERRORS, IndexError, KeyError, TypeError):
         return []
 
 

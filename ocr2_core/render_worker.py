@@ -20,10 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ocr2_core.errors import SourceRefused
-from ocr2_core.image_pages import ImagePages
 from ocr2_core.limits import Limits
 from ocr2_core.page_raster import PageFile, PageRaster, PageUnreadable
-from ocr2_core.pdf_pages import PdfPages
 
 _MAX_WRITTEN_BYTES = 1024 * 1024
 
@@ -33,6 +31,7 @@ def main() -> None:
     request = json.loads(sys.stdin.buffer.readline())
     limits = Limits(**request["limits"])
     _end_with_parent()
+    _load_parser(request["media_type"])
     _confine(limits.memory_limit_bytes)
     try:
         pages = _open(request, limits)
@@ -67,11 +66,25 @@ def main() -> None:
         _send_page(output, pages, page_index)
 
 
+def _load_parser(media_type: str) -> None:
+    """Load the library the file needs, and no other, before memory is limited: starting takes half a second or more."""
+    if media_type == "application/pdf":
+        # where the layout plugin is installed, importing pymupdf loads it with onnxruntime and all, for nothing
+        sys.modules.setdefault("pymupdf.layout", None)  # type: ignore[arg-type]
+        import ocr2_core.pdf_pages
+    else:
+        import ocr2_core.image_pages  # noqa: F401
+
+
 def _open(request: dict[str, Any], limits: Limits) -> PageFile:
     path = Path(request["path"])
     colour = bool(request.get("colour"))
     if request["media_type"] == "application/pdf":
+        from ocr2_core.pdf_pages import PdfPages
+
         return PdfPages(path, limits, colour=colour, with_text_layer=bool(request.get("with_text_layer")))
+    from ocr2_core.image_pages import ImagePages
+
     return ImagePages(path, limits, request["media_type"], colour=colour)
 
 
