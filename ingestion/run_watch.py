@@ -66,7 +66,12 @@ class RunWatcher:
                 time.sleep(POLL_INTERVAL_S)
 
     def _update(self, tasks: list[dict[str, Any]]) -> None:
-        keys = {task["map_index"]: task["rendered_map_index"] for task in tasks if task["rendered_map_index"]}
+        # a task that has not started is named by its number; any other of the same document knows the name
+        keys = {
+            task["map_index"]: task["rendered_map_index"]
+            for task in tasks
+            if task["rendered_map_index"] not in (None, str(task["map_index"]))
+        }
         for document in self._documents.values():
             states = {
                 task["task_id"].rpartition(".")[2]: task["state"]
