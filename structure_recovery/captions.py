@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from ocr2_core.blocks import BlockLabel
@@ -20,11 +21,15 @@ def tie_captions(elements: Sequence[Element]) -> list[Element]:
     nearest table or picture on the same page wins; a word like "Table" asks for a table, "Figure" for a picture.
     """
     taken: set[Element] = set()
+    on_page: dict[int, list[Element]] = defaultdict(list)
+    for element in elements:
+        if element.label in _CAPTIONED:
+            for page_index in dict.fromkeys(piece.page_index for piece in element.pieces):
+                on_page[page_index].append(element)
     for element in elements:
         if element.level is not None or not _is_caption(element):
             continue
-        element.label = BlockLabel.CAPTION if element.label is BlockLabel.CAPTION else element.label
-        target = _nearest(element, elements)
+        target = _nearest(element, on_page[element.page_index])
         if target is not None:
             element.label = BlockLabel.CAPTION
             target.captions.append(element)
@@ -44,8 +49,6 @@ def _nearest(caption: Element, elements: Sequence[Element]) -> Element | None:
     piece = caption.pieces[0]
     best: tuple[float, Element] | None = None
     for element in elements:
-        if element.label not in _CAPTIONED:
-            continue
         for part in element.pieces:
             if part.page_index != piece.page_index:
                 continue

@@ -145,13 +145,16 @@ def _keys(text: str) -> list[str]:
 
 
 def _similarity(first: Sequence[str], second: Sequence[str]) -> float:
+    """Best ratio of common letters among all pairs; 0 where it would stay below MATCH_RATIO anyway."""
     best = 0.0
     for a in first:
         for b in second:
             if not a or not b or abs(len(a) - len(b)) > 0.35 * max(len(a), len(b)):
                 continue
+            if len(set(a) & set(b)) < 0.6 * len(set(a) | set(b)):
+                continue
             matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
-            if matcher.quick_ratio() > best:
+            if matcher.quick_ratio() > max(best, MATCH_RATIO):
                 best = max(best, matcher.ratio())
     return best
 
@@ -197,7 +200,8 @@ def _read_page(page: Sequence[Piece]) -> list[_Reading]:
     for row in rows_of(piece for piece in pieces if piece.label is not BlockLabel.TABLE):
         texts = [line.text.strip() for line in row.lines]
         whole = _LEADER.sub(_SEPARATOR, texts[0])
-        if len(texts) == 1 and len(found := list(_ENTRIES_IN_ONE_TEXT.finditer(whole))) > 1:
+        several = len(texts) == 1 and whole.count(_SEPARATOR) > 1
+        if several and len(found := list(_ENTRIES_IN_ONE_TEXT.finditer(whole))) > 1:
             readings += [
                 _Reading(row, match["title"].strip(), _label(match["label"]), match["label"], True, pieces=row.pieces)
                 for match in found
@@ -234,7 +238,7 @@ def _read_table(piece: Piece) -> list[_Reading]:
 
 def _read_row(row: Row, texts: list[str]) -> _Reading:
     text = " ".join(texts)
-    letters = letters_of(text)
+    letters = letters_of(text) if len(text) < 40 else ""
     if letters in CONTENTS_TITLES or letters in LIST_TITLES:
         return _Reading(row, text, kind="list" if letters in LIST_TITLES else "contents", pieces=row.pieces)
     had_leader = len(texts) < len(row.lines) or any(piece.label is BlockLabel.TOC_ENTRY for piece in row.pieces)

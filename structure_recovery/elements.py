@@ -30,7 +30,7 @@ _CJK = re.compile(r"[\u2e80-\u303f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-
 
 @dataclass(eq=False, slots=True)
 class Piece:
-    """One block of one page. `size_pt` is the type size (measured by the engine, or estimated from box and text)."""
+    """One block of one page. `size_pt` is the type size: measured by the engine, or estimated (±20 %) from its box."""
 
     page_index: int
     label: BlockLabel
@@ -40,10 +40,15 @@ class Piece:
     width_pt: float
     height_pt: float
     size_pt: float
+    is_size_measured: bool = True
     is_bold: bool | None = None
     is_monospace: bool | None = None
     column: int = 0
     order: int = 0
+
+    def is_set_like_text(self, body_pt: float) -> bool:
+        """Whether the type is no larger than the body's, as far as can be told."""
+        return self.size_pt <= (1.2 if self.is_size_measured else 1.45) * body_pt
 
     @property
     def y_centre(self) -> float:
@@ -219,6 +224,7 @@ def _piece(block: Block, page: PageBlocks) -> Piece:
         width_pt=page.width_pt,
         height_pt=page.height_pt,
         size_pt=_size_pt(block, page),
+        is_size_measured=any(line.font_height_norm for line in block.lines),
         is_bold=_most([line.is_bold for line in block.lines]),
         is_monospace=_most([line.is_monospace for line in block.lines]),
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
+import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -89,17 +90,12 @@ def _counting_numbers(edges: Sequence[Piece], body_pt: float) -> dict[Piece, Pag
         for piece, label in group:
             by_place[piece.y_centre < NORM_MAX / 2].append((piece, label))
         for members in by_place.values():
-            if len({piece.page_index for piece, _ in members}) < 2:
-                continue
+            pages_at = _Places(piece for piece, _ in members)
             for piece, label in members:
-                near = sum(
-                    1
-                    for other, _ in members
-                    if other.page_index != piece.page_index and abs(other.y_centre - piece.y_centre) <= PLACE_TOLERANCE
-                )
+                near = pages_at.around(piece) - 1
                 # A lone number needs one companion; a number beside words could open a heading and needs more.
                 alone = len(letters_of(piece.text)) <= len(str(label.value)) + 4
-                if near >= (1 if alone else 3) and (alone or piece.size_pt <= 1.15 * body_pt):
+                if near >= (1 if alone else 3) and (alone or piece.is_set_like_text(body_pt)):
                     numbers.setdefault(piece, label)
     return numbers
 
@@ -135,23 +131,30 @@ def _repeated(edges: Sequence[Piece]) -> set[Piece]:
     for (_, text), members in by_text.items():
         if not text:
             continue
-        members.sort(key=lambda piece: piece.page_index)
+        pages_at = _Places(members)
+        usual_pt = statistics.median(piece.size_pt for piece in members)
         for piece in members:
-            others = {
-                other.page_index
-                for other in members
-                if other.page_index != piece.page_index and abs(other.y_centre - piece.y_centre) <= PLACE_TOLERANCE
-            }
-            if others and _same_size_as_one(piece, members):
+            if pages_at.around(piece) > 1 and 0.8 < piece.size_pt / usual_pt < 1.25:
                 found.add(piece)
     return found
 
 
-def _same_size_as_one(piece: Piece, members: Sequence[Piece]) -> bool:
-    return any(
-        other is not piece and 0.8 < other.size_pt / piece.size_pt < 1.25 and other.page_index != piece.page_index
-        for other in members[:40]
-    )
+class _Places:
+    """On how many pages one of some pieces stands at about a height."""
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        pages: dict[int, set[int]] = defaultdict(set)
+        for piece in pieces:
+            pages[_place(piece)].add(piece.page_index)
+        heights = {place + step for place in pages for step in (-1, 0, 1)}
+        self._counts = {at: len(set().union(*(pages.get(at + step, ()) for step in (-1, 0, 1)))) for at in heights}
+
+    def around(self, piece: Piece) -> int:
+        return self._counts.get(_place(piece), 0)
+
+
+def _place(piece: Piece) -> int:
+    return round(piece.y_centre / PLACE_TOLERANCE)
 
 
 def _opens_chapter(text: str) -> bool:
@@ -175,22 +178,17 @@ def _repeating_part(text: str) -> str:
 
 def _in_furniture_places(edges: Sequence[Piece], found: set[Piece], body_pt: float, page_count: int) -> set[Piece]:
     """Pieces at a place that holds furniture on at least a third of the pages (a section title in the header)."""
-    pages_at: dict[int, set[int]] = defaultdict(set)
-    for piece in found:
-        pages_at[round(piece.y_centre / PLACE_TOLERANCE)].add(piece.page_index)
+    pages_at = _Places(found)
     added = set()
     for piece in edges:
-        place = round(piece.y_centre / PLACE_TOLERANCE)
-        pages = set().union(*(pages_at.get(place + step, set()) for step in (-1, 0, 1)))
-        enough = len(pages) >= max(3, page_count / 3)
-        if enough and piece.size_pt <= 1.2 * body_pt:
+        if pages_at.around(piece) >= max(3, page_count / 3) and piece.is_set_like_text(body_pt):
             added.add(piece)
     return added
 
 
 def _is_labelled(piece: Piece, body_pt: float) -> bool:
     at_edge = piece.bbox_norm[3] < 0.09 * NORM_MAX or piece.bbox_norm[1] > 0.91 * NORM_MAX
-    return piece.label in _FURNITURE_LABELS and at_edge and piece.size_pt <= 1.2 * body_pt
+    return piece.label in _FURNITURE_LABELS and at_edge and piece.is_set_like_text(body_pt)
 
 
 def _complete_labels(numbers: dict[Piece, PageLabel], page_count: int) -> dict[int, PageLabel]:

@@ -65,6 +65,10 @@ class Candidate:
         return self.pieces[-1].is_bold
 
     @property
+    def is_size_measured(self) -> bool:
+        return all(piece.is_size_measured for piece in self.pieces)
+
+    @property
     def is_named(self) -> bool:
         """Whether a number, the contents or the outline say that this is a heading."""
         numbered = self.numbering is not None and self.numbering.kind is not NumberKind.LETTER
@@ -208,6 +212,9 @@ def _weigh(candidate: Candidate, before: Piece | None, after: Piece | None, bold
     if first.label is BlockLabel.LIST_ITEM or _BULLET.match(text):
         add("list item", -1.5)
     grown = math.log(candidate.size_ratio)
+    if not candidate.is_size_measured:
+        # an estimate from the box is good to 20 %: what lies within says nothing
+        grown = math.copysign(max(abs(grown) - 0.18, 0.0), grown)
     if grown > 0.04:
         add("larger type", min(8 * grown, 2.2), f"{candidate.size_ratio:.2f} × body")
     elif grown < -0.12 and not candidate.is_bold:

@@ -32,6 +32,7 @@ WEIGHTS = {"number": 2.0, "free number": 1.2, "contents": 1.5, "outline": 3.0, "
 CHANGE = 0.3
 # Two type sizes are told apart from this difference of their logarithms on.
 SIZE_STEP = 0.055
+ESTIMATED_SIZE_STEP = 0.1
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def style_clusters(headings: Sequence[Candidate]) -> list[int]:
         if groups:
             last = math.log(headings[groups[-1][-1]].size_ratio)
             mean = sum(math.log(headings[i].size_ratio) for i in groups[-1]) / len(groups[-1])
-            if last - size < SIZE_STEP and mean - size < 2 * SIZE_STEP:
+            step = SIZE_STEP if headings[index].is_size_measured else ESTIMATED_SIZE_STEP
+            if last - size < step and mean - size < 2 * step:
                 groups[-1].append(index)
                 continue
         groups.append([index])
