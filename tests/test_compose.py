@@ -212,7 +212,7 @@ def test_alerts_and_dashboard_ask_for_metrics_that_the_mapping_makes() -> None:
     assert targets - {"127.0.0.1"} <= set(SERVICES)
 
 
-def test_statsd_rules_name_tasks_inside_and_outside_groups() -> None:
+def test_statsd_rules_fit_the_names_that_airflow_sends() -> None:
     mapping = yaml.safe_load((ROOT / "deploy/statsd/mapping.yaml").read_text(encoding="utf-8"))["mappings"]
 
     def mapped(metric: str) -> tuple[str, dict[str, str]]:
@@ -222,15 +222,23 @@ def test_statsd_rules_name_tasks_inside_and_outside_groups() -> None:
                 return rule["name"], {k: match.expand(v.replace("$", "\\")) for k, v in rule["labels"].items()}
         raise AssertionError(f"no rule for {metric}")
 
-    assert mapped("airflow.ti.finish.ingest_manuals.document.read.failed") == (
+    # names as Airflow 3.3 sent them in a run of the DAG
+    assert mapped("airflow.ti.finish.ingest_manuals.document__read.success") == (
         "airflow_task_finishes",
-        {"dag_id": "ingest_manuals", "task_id": "document.read", "state": "failed"},
+        {"dag_id": "ingest_manuals", "task_id": "document__read", "state": "success"},
     )
-    assert mapped("airflow.ti.finish.ingest_manuals.report.success") == (
-        "airflow_task_finishes",
-        {"dag_id": "ingest_manuals", "task_id": "report", "state": "success"},
+    assert mapped("airflow.ti.running.gpu.ingest_manuals.document__read") == (
+        "airflow_tasks_running",
+        {"queue": "gpu", "dag_id": "ingest_manuals", "task_id": "document__read"},
     )
-    assert mapped("airflow.dag.ingest_manuals.document.read.duration")[1]["task_id"] == "document.read"
+    assert mapped("airflow.dag.ingest_manuals.report.duration") == (
+        "airflow_task_duration",
+        {"dag_id": "ingest_manuals", "task_id": "report"},
+    )
+    assert mapped("airflow.dagrun.duration.success.ingest_manuals")[1] == {
+        "dag_id": "ingest_manuals",
+        "state": "success",
+    }
     assert mapped("airflow.pool.queued_slots.gpu") == ("airflow_pool_queued_slots", {"pool": "gpu"})
 
 
