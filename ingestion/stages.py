@@ -270,9 +270,11 @@ def _stored_document(workspace: Workspace, job: Job) -> DoclingDocument:
 
 
 def _title(document: DoclingDocument, inspection: FileInspection | None, key: str) -> str:
-    """The title printed in the document, else the file's own, else the last part of the key."""
-    from docling_core.types.doc.labels import DocItemLabel
+    """The printed title, else the file's own, else a heading that opens the document, else the last part of the key."""
+    from docling_core.types.doc.document import SectionHeaderItem, TitleItem
 
-    printed = next((item.text for item in document.texts if item.label is DocItemLabel.TITLE and item.text), None)
+    printed = next((item.text for item in document.texts if isinstance(item, TitleItem) and item.text), None)
     stored = inspection.title if inspection else None
-    return printed or stored or PurePosixPath(key).name or key
+    first = next((item for item, _ in document.iterate_items()), None)
+    opening = first.text if isinstance(first, SectionHeaderItem) else None
+    return printed or stored or opening or PurePosixPath(key).name or key
