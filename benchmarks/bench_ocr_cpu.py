@@ -62,7 +62,7 @@ class Tally:
 
 
 def normalise(text: str) -> str:
-    """One form for what print does not tell apart: dashes, quotes, bullets, leaders, spaces."""
+    """One form for what print does not tell apart: dashes, quotes, bullets, leaders, spaces, hyphens at line ends."""
     text = unicodedata.normalize("NFKC", text).replace("\u00ad", "")
     for pattern, plain in (
         ("[‐‑‒–—−]", "-"),
@@ -71,6 +71,7 @@ def normalise(text: str) -> str:
         ("[•·∙●▪]", "*"),
         (r"(\. ?){4,}", " ... "),
         (r"\s+", " "),
+        (r"(?<=[^\W\d_])- (?=[a-zà-öø-ÿ])", ""),
     ):
         text = re.sub(pattern, plain, text)
     return text.strip()
