@@ -23,7 +23,7 @@ _LETTER_MIN_MM = 1.2
 _DOT_MIN_MM = 0.35
 _STREAK_MAX_MM = 1.2
 _STREAK_MIN_PAGE_SHARE = 0.3
-# how far the dark border of a scan reaches in, and how much of a mark must lie inside that to be more than border
+# how far the dark border of a scan reaches in, and the solid area a mark must have inside that to be more than border
 _BORDER_MM = 12.0
 _INSIDE_MIN_MM2 = 25.0
 _EDGE_ZONE_MM = 3.0
@@ -69,7 +69,9 @@ def find_ink(image: NDArray[np.uint8], dpi: float) -> InkMap:
     threshold = max(MIN_CONTRAST, _NOISE_SIGMAS * noise)
     dark = (darkness > threshold).astype(np.uint8)
     _, labels, stats, _ = cv2.connectedComponentsWithStats(dark, connectivity=8)
-    kept = _is_print(np.asarray(labels), np.asarray(stats), working_dpi)
+    stroke = max(2, round(_STREAK_MAX_MM / _MM_PER_INCH * working_dpi))
+    solid = cv2.morphologyEx(dark, cv2.MORPH_OPEN, np.ones((stroke, stroke), np.uint8))
+    kept = _is_print(np.asarray(labels), np.asarray(stats), np.asarray(solid, dtype=np.bool_), working_dpi)
     mask: NDArray[np.bool_] = kept[labels]
     return InkMap(mask, stats[kept][:, :4].astype(np.int32), working_dpi, scale)
 
@@ -98,16 +100,16 @@ def _paper(working: NDArray[np.uint8], dpi: float) -> NDArray[np.uint8]:
     return np.asarray(paper, dtype=np.uint8)
 
 
-def _is_print(labels: NDArray[Any], stats: NDArray[Any], dpi: float) -> NDArray[np.bool_]:
-    """Which connected marks are print, by label; label 0 is the paper."""
+def _is_print(labels: NDArray[Any], stats: NDArray[Any], solid: NDArray[np.bool_], dpi: float) -> NDArray[np.bool_]:
+    """Which connected marks are print, by label; label 0 is the paper, `solid` the dark areas wider than a stroke."""
     pixels_per_mm = dpi / _MM_PER_INCH
     x, y, width, height, area = (stats[:, column].astype(np.float64) for column in range(5))
     page_height, page_width = labels.shape
     long_side, short_side = np.maximum(width, height), np.minimum(width, height)
 
     border = round(_BORDER_MM * pixels_per_mm)
-    inner = labels[border : page_height - border, border : page_width - border]
-    area_inside = np.bincount(inner.ravel(), minlength=len(stats))
+    inner = np.s_[border : page_height - border, border : page_width - border]
+    area_inside = np.bincount(labels[inner][solid[inner]], minlength=len(stats))
     touches_edge = (x <= 1) | (y <= 1) | (x + width >= page_width - 1) | (y + height >= page_height - 1)
     zone = _EDGE_ZONE_MM * pixels_per_mm
     in_edge_zone = (x + width < zone) | (y + height < zone) | (x > page_width - zone) | (y > page_height - zone)

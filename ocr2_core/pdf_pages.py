@@ -109,7 +109,7 @@ class PdfPages:
         if max(width_inch, height_inch) <= _SUSPICIOUS_LONG_SIDE_INCH:
             return self._limits.dpi
         for image in page.get_image_info():
-            box = pymupdf.Rect(image["bbox"]) & page.rect
+            box = (pymupdf.Rect(image["bbox"]) * page.rotation_matrix) & page.rect
             if box.is_valid and abs(box) >= _FULL_PAGE_SHARE * abs(page.rect):
                 long_side_px = max(image["width"], image["height"])
                 own_dpi: float = long_side_px / max(width_inch, height_inch)

@@ -22,7 +22,6 @@ from ocr2_core.line_pieces import LinePiece, join_pieces
 MAX_BAD_CHARACTER_SHARE = 0.03
 MAX_INVISIBLE_SHARE = 0.05
 MAX_SYMBOL_SHARE = 0.5
-MAX_OUTSIDE_SHARE = 0.1
 MAX_BARE_IMAGE_SHARE = 0.3
 MIN_GLYPH_CURVES = 200
 
@@ -32,6 +31,8 @@ _MONO_NAME = re.compile(r"mono|courier|typewriter|consol|cmtt|sftt|ectt|fixed|me
 _PRINTABLE_PRIVATE = {"\uf0b7": "•", "\uf0a7": "▪", "\uf0d8": "➢", "\uf0fc": "✓", "\uf020": " ", "\uf02d": "-"}
 # what fills a contents page's dotted lines, forms and rules
 _LEADERS = frozenset(".·…_-–—•‥=*│|")
+
+_Box = tuple[float, float, float, float]
 
 
 @dataclass(slots=True)
@@ -55,7 +56,6 @@ class Glyphs:
     bad: int = 0
     letters: int = 0
     leaders: int = 0
-    outside: int = 0
 
 
 def read_text_layer(page: pymupdf.Page) -> TextLayer:
@@ -69,7 +69,7 @@ def read_text_layer(page: pymupdf.Page) -> TextLayer:
     if turn:
         page.set_rotation((page.rotation + turn) % 360)
         raw_lines = _raw_lines(page)
-    pieces, glyphs = _read_pieces(raw_lines, page.rect)
+    pieces, glyphs = _read_pieces(raw_lines)
     refusal = find_refusal(page, glyphs, pieces)
     if refusal is not None:
         if turn:
@@ -107,8 +107,6 @@ def find_refusal(page: pymupdf.Page, glyphs: Glyphs, pieces: list[LinePiece]) ->
     countable = glyphs.visible - glyphs.leaders
     if countable >= 20 and glyphs.letters < (1 - MAX_SYMBOL_SHARE) * countable:
         return f"only {glyphs.letters} of {countable} characters are letters or digits (a font with a wrong encoding)"
-    if glyphs.outside > MAX_OUTSIDE_SHARE * total:
-        return f"{glyphs.outside} of {total} characters lie outside the page"
     bare_share = _bare_image_share(page, pieces)
     if bare_share > MAX_BARE_IMAGE_SHARE:
         return f"pictures without text cover {bare_share:.0%} of the page; they may show more text"
@@ -121,11 +119,35 @@ def find_refusal(page: pymupdf.Page, glyphs: Glyphs, pieces: list[LinePiece]) ->
 
 
 def _raw_lines(page: pymupdf.Page) -> list[dict[str, Any]]:
+    """MuPDF's lines, boxes and directions turned from the page as stored to the page as displayed."""
     blocks = page.get_text("rawdict", flags=pymupdf.TEXT_PRESERVE_WHITESPACE)["blocks"]
-    return [line for block in blocks for line in block.get("lines", ())]
+    lines = [line for block in blocks for line in block.get("lines", ())]
+    if page.rotation:
+        a, b, c, d, e, f = _display_matrix(page)
+        for line in lines:
+            right, down = line["dir"]
+            line["dir"] = (right * a + down * c, right * b + down * d)
+            for char in (char for span in line["spans"] for char in span["chars"]):
+                char["bbox"] = _displayed(char["bbox"], page)
+                x, y = char["origin"]
+                char["origin"] = (x * a + y * c + e, x * b + y * d + f)
+    return lines
 
 
-def _read_pieces(raw_lines: list[dict[str, Any]], page_rect: pymupdf.Rect) -> tuple[list[LinePiece], Glyphs]:
+def _display_matrix(page: pymupdf.Page) -> tuple[float, float, float, float, float, float]:
+    matrix = page.rotation_matrix
+    return matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f
+
+
+def _displayed(box: _Box, page: pymupdf.Page) -> _Box:
+    """A box of the page as stored (all that MuPDF reports is in that frame) on the page as displayed."""
+    a, b, c, d, e, f = _display_matrix(page)
+    xs = [x * a + y * c + e for x in (box[0], box[2]) for y in (box[1], box[3])]
+    ys = [x * b + y * d + f for x in (box[0], box[2]) for y in (box[1], box[3])]
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def _read_pieces(raw_lines: list[dict[str, Any]]) -> tuple[list[LinePiece], Glyphs]:
     glyphs = Glyphs()
     pieces: list[LinePiece] = []
     for line in raw_lines:
@@ -136,8 +158,8 @@ def _read_pieces(raw_lines: list[dict[str, Any]], page_rect: pymupdf.Rect) -> tu
             is_mono = bool(span["flags"] & pymupdf.TEXT_FONT_MONOSPACED) or bool(_MONO_NAME.search(span["font"]))
             for char in span["chars"]:
                 text = _PRINTABLE_PRIVATE.get(char["c"], char["c"])
-                _count(glyphs, text, is_visible, char["bbox"], page_rect)
-                if not is_visible or _is_outside(char["bbox"], page_rect):
+                _count(glyphs, text, is_visible)
+                if not is_visible:
                     continue
                 if piece.is_gap_before(char["bbox"], text, span["size"]):
                     pieces.append(piece)
@@ -147,7 +169,7 @@ def _read_pieces(raw_lines: list[dict[str, Any]], page_rect: pymupdf.Rect) -> tu
     return [piece for piece in pieces if piece.text.strip()], glyphs
 
 
-def _count(glyphs: Glyphs, text: str, is_visible: bool, bbox: tuple[float, ...], page_rect: pymupdf.Rect) -> None:
+def _count(glyphs: Glyphs, text: str, is_visible: bool) -> None:
     if text.isspace():
         return
     if not is_visible:
@@ -161,13 +183,6 @@ def _count(glyphs: Glyphs, text: str, is_visible: bool, bbox: tuple[float, ...],
         glyphs.letters += 1
     elif text in _LEADERS:
         glyphs.leaders += 1
-    if _is_outside(bbox, page_rect):
-        glyphs.outside += 1
-
-
-def _is_outside(bbox: tuple[float, ...], page_rect: pymupdf.Rect) -> bool:
-    x, y = (bbox[0] + bbox[2]) / 2, (bbox[1] + bbox[3]) / 2
-    return not (page_rect.x0 <= x <= page_rect.x1 and page_rect.y0 <= y <= page_rect.y1)
 
 
 def _to_text_line(piece: LinePiece, page_rect: pymupdf.Rect) -> TextLine:
@@ -191,7 +206,7 @@ def _bare_image_share(page: pymupdf.Page, pieces: list[LinePiece]) -> float:
     covered = bytearray(cells * cells)
     rect = page.rect
 
-    def paint(box: tuple[float, ...], value: int) -> None:
+    def paint(box: _Box, value: int) -> None:
         columns = [min(cells, max(0, round((x - rect.x0) / rect.width * cells))) for x in (box[0], box[2])]
         rows = [min(cells, max(0, round((y - rect.y0) / rect.height * cells))) for y in (box[1], box[3])]
         for row in range(rows[0], rows[1]):
@@ -201,7 +216,7 @@ def _bare_image_share(page: pymupdf.Page, pieces: list[LinePiece]) -> float:
 
     for kind, box in page.get_bboxlog():
         if kind in ("fill-image", "fill-imgmask"):
-            paint(box, 1)
+            paint(_displayed(box, page), 1)
     for piece in pieces:
         paint(piece.bbox, 0)
     return sum(covered) / len(covered)
@@ -212,7 +227,7 @@ def _count_glyph_curves(page: pymupdf.Page) -> int:
     return sum(
         1
         for kind, (x0, y0, x1, y1) in page.get_bboxlog()
-        if kind == "fill-path" and 1.5 < x1 - x0 < 25 and 3 < y1 - y0 < 25
+        if kind == "fill-path" and 1.5 < x1 - x0 < 25 and 1.5 < y1 - y0 < 25 and max(x1 - x0, y1 - y0) > 3
     )
 
 
