@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ocr2_core.blocks import BlockLabel
-from structure_recovery.headings import CAPTION
+from structure_recovery.candidates import CAPTION
 from structure_recovery.joining import Element
 
 _CAPTIONED = (BlockLabel.TABLE, BlockLabel.PICTURE)

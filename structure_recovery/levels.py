@@ -22,8 +22,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from structure_recovery.candidates import Candidate
 from structure_recovery.elements import weighted_median
-from structure_recovery.headings import Candidate
 from structure_recovery.numbering import FIXED_DEPTH, NumberKind
 
 MAX_LEVEL = 9

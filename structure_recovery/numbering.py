@@ -56,6 +56,11 @@ class Numbering:
     is_spelled: bool = False
 
     @property
+    def is_lone_number(self) -> bool:
+        """One plain number, as the steps of a list have, too."""
+        return self.kind is NumberKind.DECIMAL and len(self.path) == 1
+
+    @property
     def ordinal(self) -> int:
         return self.path[-1]
 

@@ -8,12 +8,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ocr2_core.blocks import BlockLabel, OutlineEntry, PageBlocks
+from structure_recovery.candidates import Candidate
 from structure_recovery.captions import tie_captions
 from structure_recovery.contents import Contents, find_contents
 from structure_recovery.document import Parts, build_document
 from structure_recovery.elements import Piece, body_size_pt, pieces_of
 from structure_recovery.furniture import find_furniture
-from structure_recovery.headings import Candidate, find_headings
+from structure_recovery.headings import find_headings
 from structure_recovery.joining import Element, Joined, element_of, element_of_many, join_elements
 from structure_recovery.levels import Levels, assign_levels
 from structure_recovery.reading_order import order_page

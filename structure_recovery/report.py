@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
+from structure_recovery.candidates import Candidate
 from structure_recovery.contents import Contents
+from structure_recovery.evidence import THRESHOLD
 from structure_recovery.furniture import Furniture
-from structure_recovery.headings import THRESHOLD, Candidate
 from structure_recovery.joining import Joined
 from structure_recovery.levels import Levels
 from structure_recovery.numbering import to_roman
