@@ -1,7 +1,7 @@
 """How long does the DAG processor need for each DAG file, and what does it load for it?
 
-Each parse is a fresh process, as in the DAG processor: Airflow's SDK is loaded first (its time is shown apart), then the
-file with the plugins on the path. Run: `python -m benchmarks.bench_dag_parse [--runs N]`.
+Each parse is a fresh process, as in the DAG processor: Airflow's SDK is loaded first (its time is shown apart), then
+the file with the plugins on the path. Run: `python -m benchmarks.bench_dag_parse [--runs N]`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import os
 import statistics
 import subprocess
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypedDict
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 HEAVY = ("torch", "transformers", "docling_core", "openvino", "pymupdf", "rapidocr", "cv2", "qdrant_client")
@@ -36,7 +38,27 @@ print(json.dumps({
 """
 
 
-def parse_once(path: Path, airflow_home: str) -> dict[str, object]:
+class Parse(TypedDict):
+    """One parse: seconds for Airflow's SDK and for the file, modules the file brought, top-level packages loaded."""
+
+    sdk_s: float
+    parse_s: float
+    new_modules: int
+    loaded: list[str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One DAG file: medians over its parses."""
+
+    dag_file: str
+    parse_s: float
+    sdk_s: float
+    new_modules: int
+    heavy: list[str]
+
+
+def parse_once(path: Path, airflow_home: str) -> Parse:
     """Parse one DAG file in a process of its own."""
     env = {
         **os.environ,
@@ -47,7 +69,7 @@ def parse_once(path: Path, airflow_home: str) -> dict[str, object]:
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "plugins"), str(REPOSITORY)]),
     }
     done = subprocess.run([sys.executable, "-c", PARSE, str(path)], env=env, capture_output=True, text=True, check=True)
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    found: Parse = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -59,23 +81,20 @@ def main() -> None:
     with TemporaryDirectory(prefix="ocr2kb-bench-") as home:
         for path in sorted((REPOSITORY / "dags").glob("*.py")):
             runs = [parse_once(path, home) for _ in range(run_count)]
-            loaded = set(runs[0]["loaded"])  # type: ignore[call-overload]
             rows.append(
-                {
-                    "dag_file": path.name,
-                    "parse_s": round(statistics.median(float(run["parse_s"]) for run in runs), 4),  # type: ignore[arg-type]
-                    "sdk_s": round(statistics.median(float(run["sdk_s"]) for run in runs), 4),  # type: ignore[arg-type]
-                    "new_modules": runs[0]["new_modules"],
-                    "heavy": sorted(loaded.intersection(HEAVY)),
-                }
+                Row(
+                    dag_file=path.name,
+                    parse_s=round(statistics.median(run["parse_s"] for run in runs), 4),
+                    sdk_s=round(statistics.median(run["sdk_s"] for run in runs), 4),
+                    new_modules=runs[0]["new_modules"],
+                    heavy=sorted(set(runs[0]["loaded"]).intersection(HEAVY)),
+                )
             )
     print(f"{'DAG file':<24} {'parse (s)':>10} {'SDK (s)':>10} {'modules':>8}  heavy libraries")
     for row in rows:
-        print(
-            f"{row['dag_file']:<24} {row['parse_s']:>10} {row['sdk_s']:>10} {row['new_modules']:>8}  "
-            f"{', '.join(row['heavy']) or 'none'}"  # type: ignore[arg-type]
-        )
-    print(json.dumps({"benchmark": "dag_parse", "runs": run_count, "files": rows}))
+        heavy = ", ".join(row.heavy) or "none"
+        print(f"{row.dag_file:<24} {row.parse_s:>10} {row.sdk_s:>10} {row.new_modules:>8}  {heavy}")
+    print(json.dumps({"benchmark": "dag_parse", "runs": run_count, "files": [asdict(row) for row in rows]}))
 
 
 if __name__ == "__main__":
