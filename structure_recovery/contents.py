@@ -213,7 +213,20 @@ def _read_page(page: Sequence[Piece]) -> list[_Reading]:
     for piece in pieces:
         if piece.label is BlockLabel.TABLE:
             readings += _read_table(piece)
+    _label_aligned(readings)
     return sorted(readings, key=lambda reading: reading.row.bbox_norm[1])
+
+
+def _label_aligned(readings: Sequence[_Reading]) -> None:
+    """Take the number a row ends with for its page label, too, where it stands right below those of sure entries."""
+    edges = [reading.row.bbox_norm[2] for reading in readings if reading.has_leader]
+    if len(edges) < 3:
+        return
+    edge = statistics.median(edges)
+    for reading in readings:
+        match = _PLAIN_ENTRY.match(reading.title)
+        if reading.label is None and not reading.kind and match and abs(reading.row.bbox_norm[2] - edge) < 8:
+            reading.label, reading.printed_label, reading.title = _label(match["label"]), match["label"], match["title"]
 
 
 def _read_table(piece: Piece) -> list[_Reading]:

@@ -205,7 +205,7 @@ def weigh_sequence(candidates: Sequence[Candidate]) -> None:
         if weight:
             known = "follows" if follows else ""
             known += (" and " if follows and leads else "") + ("leads" if leads else "")
-            factor = 1.0 if len(path) > 1 or numbering.kind is not NumberKind.DECIMAL else 0.7
+            factor = 0.7 if numbering.is_lone_number else 1.0
             candidate.evidence.append(Evidence("number in sequence", round(weight * factor, 2), known))
 
 

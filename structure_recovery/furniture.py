@@ -50,7 +50,7 @@ def find_furniture(pages: Sequence[Sequence[Piece]], body_pt: float) -> Furnitur
     """
     edges = [piece for page in pages for piece in _edge_pieces(page)]
     numbers = _counting_numbers(edges, body_pt)
-    found = set(numbers) | _repeated(edges)
+    found = set(numbers) | _repeated(edges, body_pt)
     found |= _in_furniture_places(edges, found, body_pt, page_count=sum(1 for page in pages if page))
     found |= {piece for piece in edges if _is_labelled(piece, body_pt)}
     return Furniture(frozenset(found), _complete_labels(numbers, len(pages)))
@@ -110,11 +110,11 @@ def _numbers_in(text: str) -> list[PageLabel]:
     return labels[:1] + labels[-1:] if len(labels) > 1 else labels
 
 
-def _repeated(edges: Sequence[Piece]) -> set[Piece]:
+def _repeated(edges: Sequence[Piece], body_pt: float) -> set[Piece]:
     """Pieces whose text, but for digits, stands at the same place on two pages or more."""
     by_text: dict[tuple[bool, str], list[Piece]] = defaultdict(list)
     for piece in edges:
-        by_text[piece.y_centre < NORM_MAX / 2, _repeating_part(piece.text)].append(piece)
+        by_text[piece.y_centre < NORM_MAX / 2, _repeating_part(piece, body_pt)].append(piece)
     keys = sorted((key for key in by_text if len(key[1]) >= 6), key=lambda key: -len(by_text[key]))
     frequent = [key for key in keys if len(by_text[key]) >= 3][:50]
     for key in keys:
@@ -166,13 +166,16 @@ def _opens_chapter(text: str) -> bool:
     )
 
 
-def _repeating_part(text: str) -> str:
-    """What of the text repeats from page to page: all but numbers (a lone "Chapter 3" opens a chapter)."""
-    if awaits_number(text):
+def _repeating_part(piece: Piece, body_pt: float) -> str:
+    """What of the text repeats from page to page: all but numbers.
+
+    Text that opens a chapter ("Chapter 3") or is set large ("Exercise 3") keeps them: there they tell headings apart.
+    """
+    if awaits_number(piece.text):
         return ""
-    if _opens_chapter(text):
-        return letters_of(text)
-    words = [word for word in re.split(r"\s+", text) if roman_value(word) is None]
+    if _opens_chapter(piece.text) or not piece.is_set_like_text(body_pt):
+        return letters_of(piece.text)
+    words = [word for word in re.split(r"\s+", piece.text) if roman_value(word) is None]
     return re.sub(r"[\W\d_]+", "", " ".join(words).casefold())
 
 

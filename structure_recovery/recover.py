@@ -71,15 +71,18 @@ def recover(
     """
     options = options or RecoveryOptions()
     pages = _in_order(pages)
-    by_page = [order_page(pieces_of(page)) for page in pages]
-    body_pt = body_size_pt(piece for page in by_page for piece in page)
+    # One list a page of the file, so that a page that failed leaves a gap and moves no other.
+    by_page: list[list[Piece]] = [[] for _ in range(pages[-1].page_index + 1 if pages else 0)]
+    for page in pages:
+        by_page[page.page_index] = order_page(pieces_of(page))
+    body_pt = body_size_pt(piece for pieces in by_page for piece in pieces)
 
     furniture = find_furniture(by_page, body_pt)
-    by_page = [[piece for piece in page if piece not in furniture.pieces] for page in by_page]
+    by_page = [[piece for piece in pieces if piece not in furniture.pieces] for pieces in by_page]
     contents = find_contents(by_page) if options.use_contents else Contents()
     # Headers and contents gone, columns show more clearly: order what is left anew.
-    by_page = [order_page([piece for piece in page if piece not in contents.pieces]) for page in by_page]
-    body = [piece for page in by_page for piece in page]
+    by_page = [order_page([piece for piece in pieces if piece not in contents.pieces]) for pieces in by_page]
+    body = [piece for pieces in by_page for piece in pieces]
 
     title = find_title(body, body_pt, contents)
     headings = find_headings(

@@ -48,7 +48,8 @@ class StructureReport(BaseModel):
     """All decisions of the stage for one document.
 
     `confidence` is the mean over headings of how far the evidence lies beyond the threshold and how far the sources of
-    levels agree, 0..1; None without headings. `level_cost` is the optimisation's cost a heading: 0 when all agree.
+    levels agree, 0..1 and uncalibrated; None without headings. `level_cost` is the optimisation's cost a heading: 0
+    when all sources agree.
     """
 
     page_count: int
@@ -110,9 +111,10 @@ def build_report(
 
 
 def _confidence(heading: Candidate, level: int, votes: dict[str, int]) -> float:
-    sure = min(max((heading.score - THRESHOLD) / 3.0, 0.0), 1.0)
-    agreement = sum(vote == level for vote in votes.values()) / len(votes) if votes else 0.5
-    return round(0.4 + 0.4 * sure + 0.2 * agreement - 0.2 * (agreement < 0.5), 3)
+    # A heading that nothing but its looks speaks for is never quite sure, however large it is set.
+    sure = min(max((heading.score - THRESHOLD) / 3.0, 0.0), 1.0 if heading.is_named else 0.6)
+    agreement = sum(vote == level for vote in votes.values()) / len(votes) if votes else 0.0
+    return round(0.5 * (1 + sure) * (0.6 + 0.4 * agreement), 3)
 
 
 def _contents_report(contents: Contents, headings: Sequence[Candidate]) -> ContentsReport:

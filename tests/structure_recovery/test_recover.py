@@ -247,6 +247,22 @@ def test_the_report_is_json_and_names_the_evidence(block: Maker, page: Pages, pr
     assert heading["level_votes"] == {"style": 1, "number": 1}
 
 
+def test_pages_that_failed_leave_gaps_and_the_order_given_makes_no_difference(
+    block: Maker, page: Pages, prose: Maker
+) -> None:
+    contents = [block(f"{n} Chapter of {n} ....... {n}", 100 + 20 * n, width_pt=480) for n in range(1, 6)]
+    pages = [page(3, block("Contents", 60, size_pt=18), *contents)]
+    pages += [
+        page(n + 5, _heading(block, f"{n} Chapter of {n}", 60, 16), prose(100), block(str(n), 770, x_pt=295))
+        for n in (1, 2, 4, 5)
+    ]
+    recovered = recover(pages[::-1], name="m")
+    assert _levels(recovered) == [(1, f"{n} Chapter of {n}") for n in (1, 2, 4, 5)]
+    assert recovered.report.contents.page_numbers == [4]
+    assert [heading.page_number for heading in recovered.report.headings] == [7, 8, 10, 11]
+    assert recovered.report.page_labels == {7: "1", 8: "2", 9: "3", 10: "4", 11: "5"}
+
+
 def test_an_empty_document(page: Pages) -> None:
     recovered = recover([page(0), page(1)], name="empty")
     assert recovered.document.name == "empty"
