@@ -4,6 +4,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Where to take torch from, if not from the default index: an index of CPU builds saves some gigabytes on Linux.
+TORCH_INDEX ?=
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -17,6 +19,7 @@ setup: $(READY) ## Make the virtual environment
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "Python 3.11 is needed, found " + sys.version + ". Name it: make PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(if $(TORCH_INDEX),$(PIP) install --quiet --constraint constraints.txt --index-url $(TORCH_INDEX) torch,@:)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[embedded,airflow,dev]'
 	@# two packages bring the same cv2; the one without a display must be the one on disk
 	$(PIP) install --quiet --force-reinstall --no-deps "$$(grep '^opencv-python-headless==' constraints.txt)"
