@@ -10,6 +10,7 @@ Memory is the resident set summed over the same processes, sampled five times a 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import threading
@@ -98,7 +99,7 @@ def main() -> None:
         parse_file(workspace, document, JobOptions(ocr="always"), on_page).write(Path(folder) / "out")
         wall_s = time.monotonic() - started
     # the first page carries the loading of the models: it is left out of both rounds
-    page_cpu_s = [later - earlier for earlier, later in zip(cpu_s, cpu_s[1:], strict=False)]
+    page_cpu_s = [later - earlier for earlier, later in itertools.pairwise(cpu_s)]
     rounds = [page_cpu_s[first : first + period - 1] for first in range(0, len(page_cpu_s) - period + 2, period)]
     late_over_early = sum(rounds[-1]) / sum(rounds[0])
     peak_mb, first_half_mb = max(meter.rss_bytes) / 2**20, first_half[0] / 2**20

@@ -87,7 +87,7 @@ class PageBlocks(BaseModel):
         return self.page_index + 1
 
     def on_upright_page(self, bbox_norm: BBoxNorm) -> BBoxNorm:
-        """The same box on the upright page as a person sees it: the deskewing undone (bounding box of the turned box)."""
+        """The same box on the upright page as a person sees it, the deskewing undone (box around the turned box)."""
         return to_upright_page(bbox_norm, self.skew_degrees, self.width_pt / self.height_pt)
 
 

@@ -18,8 +18,8 @@ class PageImage:
     """One page ready for an engine: upright, deskewed, known not to be blank.
 
     `image` is uint8, (height_px, width_px) gray or (height_px, width_px, 3) RGB. `rotation_degrees` and `skew_degrees`
-    say what was done to get there (see PageBlocks); an engine copies them into its result unchanged. `text_lines` holds the
-    lines of a sound PDF text layer where the page has one: only the layout has to be found then, nothing is recognised.
+    say what was done to get there (see PageBlocks); an engine copies them into its result unchanged. `text_lines` holds
+    the lines of a sound PDF text layer where the page has one: only the layout has to be found then.
     """
 
     page_index: int
@@ -46,7 +46,7 @@ class Engine(Protocol):
     name: str
 
     def identity(self) -> dict[str, str | int | float | bool]:
-        """Everything the result depends on: model names and hashes, settings, code version. Hashed into fingerprints."""
+        """All that the result depends on: model names and hashes, settings, code version. Hashed into fingerprints."""
         ...
 
     def read_pages(self, pages: Iterable[PageImage]) -> Iterator[PageResult]:
