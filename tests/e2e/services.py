@@ -92,13 +92,16 @@ class RunningServices:
         """Move an object's modification time, which S3 has no request for, in the store's own metadata."""
         database = self.stack.state_dir / "object-store" / "meta.db"
         with sqlite3.connect(database, timeout=30) as connection:
-            changed = connection.execute(
-                "UPDATE jfs_node SET mtime = ?, mtimensec = 0 WHERE inode = (SELECT inode FROM jfs_edge"
-                " WHERE name = ? AND parent = (SELECT inode FROM jfs_edge WHERE name = ? AND parent = 1))",
-                (int(moment.timestamp() * 1_000_000), key.encode(), self.bucket.encode()),
-            ).rowcount
+            inode = 1
+            for name in (self.bucket, *key.split("/")):
+                (inode,) = connection.execute(
+                    "SELECT inode FROM jfs_edge WHERE parent = ? AND name = ?", (inode, name.encode())
+                ).fetchone()
+            connection.execute(
+                "UPDATE jfs_node SET mtime = ?, mtimensec = 0 WHERE inode = ?",
+                (int(moment.timestamp() * 1_000_000), inode),
+            )
         connection.close()
-        assert changed == 1
         wait_for(lambda: self.workspace.store.stat(self.bucket, key).last_modified == moment, timeout_s=10)
 
 
