@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.e2e.services import FinishedRun, RunningServices, pages_of, wait_for
@@ -198,7 +199,9 @@ def test_a_killed_reading_goes_on_where_it_was(services: RunningServices) -> Non
     reading = services.task(run_id, "document.read")
     assert reading is not None
     assert reading["state"] == "running"
+    helpers = psutil.Process(reading["pid"]).children(recursive=True)
     os.kill(reading["pid"], signal.SIGKILL)
+    assert psutil.wait_procs(helpers, timeout=60)[1] == []
     wait_for(lambda: (task := services.task(run_id, "document.read")) and task["state"] == "up_for_retry", timeout_s=60)
     survivors = groups()
     assert {name: survivors[name] for name in kept} == kept
