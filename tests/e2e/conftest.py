@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -19,12 +21,13 @@ TASK_SETTINGS = {"OCR2KB_PAGE_GROUP_SIZE": "2"}
 
 
 @pytest.fixture(scope="session")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServices]:
+def services(request: pytest.FixtureRequest) -> Iterator[RunningServices]:
     for name in [name for name in os.environ if name.startswith(("OCR2KB_", "AIRFLOW_"))]:
         # another test's or the developer's settings must not steer these services
         del os.environ[name]
     os.environ.update(TASK_SETTINGS)
-    state_dir: Path = tmp_path_factory.mktemp("services")
+    # not in pytest's own folder: each pytest that starts closes that to other users, as PostgreSQL is under root
+    state_dir = Path(mkdtemp(prefix="ocr2kb-e2e-"))
     stack = EmbeddedStack(state_dir, s3_port=any_free_port(), airflow_port=any_free_port())
     try:
         access = stack.start()
@@ -37,3 +40,6 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServic
         for name in TASK_SETTINGS:
             del os.environ[name]
     assert stack.status() == {"Airflow": False, "PostgreSQL": False, "S3 gateway": False}
+    if not request.session.testsfailed:
+        # after a failure the logs stay for whoever looks into it
+        shutil.rmtree(state_dir)

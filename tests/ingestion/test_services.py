@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import psycopg2
@@ -122,8 +123,15 @@ def test_a_usual_port_that_is_taken_is_replaced_and_the_choice_is_kept(tmp_path:
     assert Ports(tmp_path).last("airflow") == chosen
 
 
-def test_postgres_keeps_its_data_over_a_restart_and_outlives_its_starter(tmp_path: Path) -> None:
-    postgres = Postgres(tmp_path)
+@pytest.fixture
+def open_dir() -> Iterator[Path]:
+    """Not in pytest's own folder: each pytest that starts closes that to other users, as PostgreSQL is under root."""
+    with TemporaryDirectory(prefix="ocr2kb-") as folder:
+        yield Path(folder)
+
+
+def test_postgres_keeps_its_data_over_a_restart_and_outlives_its_starter(open_dir: Path) -> None:
+    postgres = Postgres(open_dir)
     try:
         uri = postgres.start()
         assert uri.startswith("postgresql://postgres@/airflow?host=")
@@ -131,11 +139,11 @@ def test_postgres_keeps_its_data_over_a_restart_and_outlives_its_starter(tmp_pat
         with connection, connection.cursor() as cursor:
             cursor.execute("CREATE TABLE kept (word text); INSERT INTO kept VALUES ('here')")
         connection.close()
-        assert Postgres(tmp_path).running()
-        assert Postgres(tmp_path).start() == uri
-        assert Postgres(tmp_path).stop() is True
-        assert Postgres(tmp_path).stop() is False
-        connection = psycopg2.connect(Postgres(tmp_path).start())
+        assert Postgres(open_dir).running()
+        assert Postgres(open_dir).start() == uri
+        assert Postgres(open_dir).stop() is True
+        assert Postgres(open_dir).stop() is False
+        connection = psycopg2.connect(Postgres(open_dir).start())
         with connection, connection.cursor() as cursor:
             cursor.execute("SELECT word FROM kept")
             assert cursor.fetchone() == ("here",)
@@ -179,8 +187,8 @@ def test_nothing_runs_in_a_new_state_directory_and_stopping_it_is_harmless(tmp_p
     assert stack.stop() == []
 
 
-def test_a_failed_start_leaves_nothing_running(tmp_path: Path, listener: int) -> None:
-    stack = EmbeddedStack(tmp_path / "state", s3_port=any_free_port(), airflow_port=listener)
+def test_a_failed_start_leaves_nothing_running(open_dir: Path, listener: int) -> None:
+    stack = EmbeddedStack(open_dir / "state", s3_port=any_free_port(), airflow_port=listener)
     with pytest.raises(PortTaken, match=str(listener)):
         stack.start()
     assert stack.status() == {"Airflow": False, "PostgreSQL": False, "S3 gateway": False}
