@@ -7,6 +7,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import pymupdf
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
@@ -27,6 +28,7 @@ SENTENCES = [
     "Replace the filter after 400 hours of operation.",
     "See chapter 7 for a list of all spare parts.",
 ] * 5
+VERTICAL = "この装置を使う前に取扱説明書を最後まで読んでください電源を切ってから部品を交換します点検は毎月一度行うこと"
 
 
 def _put(sheet: Gray, mark: Image.Image, left: int, top: int) -> Gray:
@@ -90,6 +92,19 @@ def test_a_full_page_picture_and_a_black_page_are_not_blank() -> None:
 def test_real_scans_are_turned_back(scans: list[RawPage], applied: int) -> None:
     found = [find_rotation(turn(_image(page), applied), page.dpi) for page in scans]
     assert found == [(360 - applied) % 360] * len(scans)
+
+
+def test_vertical_japanese_is_upright_though_its_lines_run_down() -> None:
+    page = pymupdf.open().new_page(width=595, height=842)
+    writer = pymupdf.TextWriter(page.rect)
+    font = pymupdf.Font("japan")
+    for index in range(24 * 50):
+        column, row = divmod(index, 50)
+        writer.append((520 - 20 * column, 80 + 14 * row), VERTICAL[index % len(VERTICAL)], font=font, fontsize=12)
+    writer.write_text(page)
+    pixmap = page.get_pixmap(dpi=200, colorspace=pymupdf.csGRAY)
+    sheet = np.frombuffer(pixmap.samples, np.uint8).reshape(pixmap.height, pixmap.width)
+    assert [find_rotation(turn(sheet, applied), 200) for applied in (0, 90, 180, 270)] == [0, 270, 180, 90]
 
 
 def test_a_page_with_little_on_it_is_left_as_it_is() -> None:
