@@ -1,6 +1,6 @@
 """`make demo`: two scanned manuals through the real services under Airflow, then three questions with cited answers.
 
-Run as `python -m ingestion.demo [up | stop | status]`. Only the choice of manuals and questions is the demo's own: the
+Run as `python -m ingestion.demo [up | stop | status | airflow …]`. Only the choice of manuals and questions is the demo's own: the
 services, the DAG and the search are those that everything else uses.
 """
 
@@ -81,6 +81,13 @@ def stop() -> None:
         state_dir = Settings.load().state_dir
         stopped = EmbeddedStack(state_dir).stop()
         out.print(f"stopped {', '.join(stopped)}" if stopped else f"nothing was running in {state_dir}")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def airflow(context: typer.Context) -> None:
+    """Run an Airflow command on the embedded services, for example `airflow backfill create …`."""
+    with errors_to_exit_codes():
+        raise typer.Exit(EmbeddedStack(Settings.load().state_dir).airflow_command(context.args))
 
 
 @app.command()

@@ -12,7 +12,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -92,6 +92,14 @@ class AirflowServices:
             api.close()
             raise
         return api
+
+    def command(self, arguments: Sequence[str], database_uri: str, task_env: Mapping[str, str]) -> int:
+        """Run one `airflow …` command on these services; returns its exit code."""
+        port = self._ports.last("airflow")
+        if port is None or not self.running():
+            raise ServiceStartError(f"Airflow of {self._state_dir} does not run.")
+        env = self.environment(database_uri, port, task_env)
+        return subprocess.run([str(_airflow_command()), *arguments], env=env, check=False).returncode
 
     def stop(self) -> bool:
         """Stop the components and the tasks that run; False where nothing was running."""

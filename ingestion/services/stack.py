@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +94,12 @@ class EmbeddedStack:
             return []
         with self._lock():
             return self._stop(keep=set())
+
+    def airflow_command(self, arguments: Sequence[str]) -> int:
+        """Run one `airflow …` command on the running services; returns its exit code. Raises ServiceStartError."""
+        if not all(self.status().values()):
+            raise ServiceStartError(f"the services of {self.state_dir} do not run: start them with `make up`.")
+        return self._airflow.command(arguments, self._postgres.start(), self._task_env(self.gateway.start()))
 
     def status(self) -> dict[str, bool]:
         """Which services run."""

@@ -16,8 +16,8 @@ from ingestion.settings import Settings
 from ingestion.workspace import Workspace
 from tests.e2e.services import RunningServices
 
-# two pages a group: even a short manual has several, so that a killed reading has something to keep
-TASK_SETTINGS = {"OCR2KB_PAGE_GROUP_SIZE": "2"}
+# one page a group: even a short manual has several, so that a killed reading has something to keep
+TASK_SETTINGS = {"OCR2KB_PAGE_GROUP_SIZE": "1"}
 
 
 @pytest.fixture(scope="session")
