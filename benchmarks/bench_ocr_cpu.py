@@ -3,14 +3,15 @@
     python benchmarks/bench_ocr_cpu.py CORPUS [--pages 24] [--variant office200] [--skip pymupdf4llm]
 
 CORPUS holds one folder a manual with `truth.json` (`pages[].n`, `pages[].text`, `lang`) and `scanned.<variant>.pdf`
-(`benchmarks/corpus` makes it). Pages are spread evenly over the manuals. All engines read every page in turn, after one
-warm-up page each, in one process pinned to one CPU, so that all are single-threaded; CPU seconds include child
-processes, and for our engine also turning upright and deskewing. Tesseract gets the page as a PNG at 200 dpi and the
-language's own model; manuals in languages that it has no model for are left out. pymupdf4llm reads the PDF page with the
-OCR engine it chooses by itself, at the scan's 200 dpi.
+(`benchmarks/corpus` makes it). Pages are spread evenly over the manuals. All engines read every page in turn, after
+one warm-up page each, pinned to one CPU, so that all are single-threaded; CPU seconds include child processes, and for
+our engine also turning upright and deskewing. Tesseract gets the page as a PNG at 200 dpi and the language's own
+model; manuals in languages that it has no model for are left out. pymupdf4llm reads the PDF page with the OCR engine
+it chooses by itself, at the scan's 200 dpi.
 
-CER: edit distance over length of the page's text after Unicode and space normalisation. Word F1: F1 over the multisets of
-words, order-free. Prints a table, then one line of JSON.
+CER: edit distance over length of the page's text after Unicode and space normalisation; words divided at line ends
+count as joined, for all engines and the truth alike. Word F1: F1 over the multisets of words, order-free. Prints a
+table, then one line of JSON.
 """
 
 from __future__ import annotations
@@ -194,14 +195,15 @@ def measure(engines: dict[str, Callable[[Page], str]], pages: list[Page]) -> dic
 
 def report(tallies: dict[str, Tally]) -> None:
     base = tallies.get("tesseract")
-    print(f"{'engine':12} {'CPU s/page':>10} {'wall s/page':>11} {'CER median':>10} {'F1 mean':>8} {'F1 median':>9} {'x Tesseract':>11}")
+    columns = ("CPU s/page", "wall s/page", "CER median", "F1 mean", "F1 median", "x Tesseract")
+    print(f"{'engine':12}" + "".join(f"{column:>12}" for column in columns))
     summary: dict[str, float | int] = {"pages": len(next(iter(tallies.values())).cer)}
     for name, tally in tallies.items():
         seconds = statistics.fmean(tally.cpu_s)
         ratio = seconds / statistics.fmean(base.cpu_s) if base else float("nan")
         print(
-            f"{name:12} {seconds:10.2f} {statistics.fmean(tally.wall_s):11.2f} {statistics.median(tally.cer):10.4f} "
-            f"{statistics.fmean(tally.word_f1):8.4f} {statistics.median(tally.word_f1):9.4f} {ratio:11.2f}"
+            f"{name:12}{seconds:12.2f}{statistics.fmean(tally.wall_s):12.2f}{statistics.median(tally.cer):12.4f}"
+            f"{statistics.fmean(tally.word_f1):12.4f}{statistics.median(tally.word_f1):12.4f}{ratio:12.2f}"
         )
         summary[f"word_f1_{name}"] = round(statistics.fmean(tally.word_f1), 4)
         summary[f"word_f1_median_{name}"] = round(statistics.median(tally.word_f1), 4)

@@ -67,7 +67,7 @@ def _advance(character: str) -> float:
 def _book_faces() -> tuple[Any, ...]:
     import pymupdf
 
-    return tuple(pymupdf.Font(name) for name in ("tiro", "helv"))  # type: ignore[no-untyped-call]
+    return tuple(pymupdf.Font(name) for name in ("tiro", "helv"))
 
 
 def find_fixed_pitch(fits: Sequence[PitchFit | None], font_heights_px: Sequence[float | None]) -> list[bool | None]:

@@ -72,6 +72,8 @@ def cut_column(rows: Sequence[Row], style: PageStyle) -> list[Draft]:
         above = rows[index - 1] if index else None
         below = rows[index + 1] if index + 1 < len(rows) else None
         label = BlockLabel.CODE if code[index] else _label(row, above, below, style, left, right)
+        if drafts and label is BlockLabel.TEXT and _is_heading_rest(drafts[-1], row, style, right):
+            label = BlockLabel.SECTION_HEADER
         if above is None or not drafts or not _belongs(drafts[-1], above, row, label, style, right):
             drafts.append(Draft(label))
         drafts[-1].lines.append(row.line)
@@ -157,6 +159,12 @@ def _ended(draft: Draft, line: PageLine, right: float) -> bool:
     needed = (len(first_word) + 1) * line.character_width + 1.5 * line.size
     finished = last.text[-1:] in ".:!?。：！？;"
     return edge - last.x1 > needed * (1.0 if finished else 3.0)
+
+
+def _is_heading_rest(draft: Draft, row: Row, style: PageStyle, right: float) -> bool:
+    """A second heading line that would not pass for a heading alone, for it begins in lower case or stands close."""
+    marked = row.line.size > 1.1 * style.body_size or row.line.line.is_bold is True
+    return draft.label is BlockLabel.SECTION_HEADER and marked and _continues_heading(draft, row, style, right)
 
 
 def _continues_heading(draft: Draft, row: Row, style: PageStyle, right: float) -> bool:

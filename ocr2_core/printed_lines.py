@@ -14,9 +14,12 @@ from ocr2_core.fixed_pitch import find_fixed_pitch, fit_pitch
 from ocr2_core.geometry import NORM_MAX, from_pixels
 from ocr2_core.line_evidence import find_bold, measure_ink
 from ocr2_core.text_detection import DetectedLine, TextDetector
-from ocr2_core.text_recognition import TextRecogniser
+from ocr2_core.text_recognition import RecognisedLine, TextRecogniser
+from ocr2_core.word_gaps import restore
 
 _LEAST_CONFIDENCE = 0.35
+_BULLETS = "·•●▪◦■□►➢✓◆"
+_TALLEST_SIGN = 0.05  # of the page height
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +48,20 @@ class LineReader:
         kept = [
             (cutting, reading)
             for cutting, reading in zip(cuttings, readings, strict=True)
-            if reading.text.strip() and reading.confidence >= _LEAST_CONFIDENCE
+            if _is_text(reading, cutting, height_px)
         ]
         inks = [measure_ink(_gray(cutting.crop_bgr), reading.text) for cutting, reading in kept]
-        bold = find_bold([ink.stem_share for ink in inks], [len(reading.text) for _, reading in kept])
         fits = [fit_pitch(reading, cutting.crop_bgr.shape[1]) for cutting, reading in kept]
         fixed = find_fixed_pitch(fits, [ink.font_height_px for ink in inks])
+        kept = [
+            (cutting, restore(reading, _gray(cutting.crop_bgr), ink.font_height_px, is_fixed_pitch=is_fixed is True))
+            for (cutting, reading), ink, is_fixed in zip(kept, inks, fixed, strict=True)
+        ]
+        bold = find_bold([ink.stem_share for ink in inks], [len(reading.text) for _, reading in kept])
         lines = [
             TextLine(
                 bbox_norm=from_pixels(cutting.bbox_px, width_px, height_px),
-                text=" ".join(reading.text.split()),
+                text=_cleaned(reading.text),
                 confidence=reading.confidence,
                 font_height_norm=None if ink.font_height_px is None else ink.font_height_px / height_px * NORM_MAX,
                 is_bold=is_bold,
@@ -63,6 +70,23 @@ class LineReader:
             for (cutting, reading), ink, is_bold, is_fixed in zip(kept, inks, bold, fixed, strict=True)
         ]
         return sorted(lines, key=lambda line: (line.bbox_norm[1] + line.bbox_norm[3], line.bbox_norm[0]))
+
+
+def _is_text(reading: RecognisedLine, cutting: _Cutting, page_height_px: int) -> bool:
+    """False for what is no writing: read with doubt, or a large shape that resembles a sign such as `■`."""
+    height_px = cutting.bbox_px[3] - cutting.bbox_px[1]
+    is_shape = height_px > _TALLEST_SIGN * page_height_px and not any(map(str.isalnum, reading.text))
+    return bool(reading.text.strip()) and reading.confidence >= _LEAST_CONFIDENCE and not is_shape
+
+
+def _cleaned(text: str) -> str:
+    """Single spaces; a bullet that begins the line stands apart, and a raised dot there is a small bullet."""
+    words = text.split()
+    if words and len(words[0]) > 1 and words[0][0] in _BULLETS and words[0][1].isalnum():
+        words[:1] = [words[0][0], words[0][1:]]
+    if len(words) > 1 and words[0] == "·":
+        words[0] = "•"
+    return " ".join(words)
 
 
 def to_bgr(image: NDArray[np.uint8]) -> NDArray[np.uint8]:

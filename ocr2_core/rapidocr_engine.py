@@ -12,7 +12,7 @@ from ocr2_core.engine import PageImage
 from ocr2_core.errors import EngineError
 from ocr2_core.layout_detection import LayoutRegion
 from ocr2_core.ledger import LedgerRow, PageResult
-from ocr2_core.model_runtime import DEFAULT_CACHE_DIR, usable_cpu_count
+from ocr2_core.model_runtime import DEFAULT_CACHE_DIR, release_free_memory, usable_cpu_count
 from ocr2_core.page_reading import assemble, read_each
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class RapidOcrEngine:
         for page in pages:
             self._load(with_text=page.text_lines is None)
             yield page
+            release_free_memory()
 
     def _read(self, page: PageImage) -> tuple[PageBlocks, LedgerRow]:
         from ocr2_core.printed_lines import to_bgr
