@@ -1,7 +1,7 @@
 """`make demo`: two scanned manuals through the real services under Airflow, then three questions with cited answers.
 
-Run as `python -m ingestion.demo [up | stop | status | airflow …]`. Only the choice of manuals and questions is the demo's own: the
-services, the DAG and the search are those that everything else uses.
+Run as `python -m ingestion.demo [up | stop | status | airflow …]`. Only the choice of manuals and questions is the
+demo's own: the services, the DAG and the search are those that everything else uses.
 """
 
 from __future__ import annotations
