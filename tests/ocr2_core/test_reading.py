@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import threading
 import weakref
@@ -24,6 +23,9 @@ from ocr2_core.reading import ReadingOptions, read_document
 from ocr2_core.rendering import PageSource
 from ocr2_core.triage import Limits, inspect_file
 from tests.ocr2_core.source_files import text_pdf_bytes
+
+# these tests are about pages, not about letters
+COARSE = ReadingOptions(ocr="always", limits=Limits(dpi=72))
 
 
 class InkEngine:
@@ -103,8 +105,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _read(path: Path, engine: Engine, *, first_page_index: int = 0) -> list[PageResult]:
-    options = ReadingOptions(ocr="always")
-    return list(read_document(path, engine, options=options, first_page_index=first_page_index))
+    return list(read_document(path, engine, options=COARSE, first_page_index=first_page_index))
 
 
 def _statuses(results: list[PageResult]) -> list[str]:
@@ -243,7 +244,7 @@ def test_an_engine_error_later_costs_a_page_and_three_in_a_row_the_document(manu
 
     assert _statuses(_read(manual, out_of_memory_at({2, 3, 6}))).count("failed") == 3
     results: list[PageResult] = []
-    pages = read_document(manual, out_of_memory_at({2, 3, 4}), options=ReadingOptions(ocr="always"))
+    pages = read_document(manual, out_of_memory_at({2, 3, 4}), options=COARSE)
     with pytest.raises(EngineError, match="out of memory"):
         deque(map(results.append, pages))
     assert _statuses(results) == ["ok", "ok", "failed", "failed"]
@@ -286,13 +287,11 @@ def test_60_pages_stream_with_bounded_look_ahead(tmp_path: Path) -> None:
         nonlocal most_alive
         for page in pages:
             images.append(weakref.ref(page.image))
-            gc.collect()
             most_alive = max(most_alive, sum(image() is not None for image in images))
             yield InkEngine().read(page)
 
     taken_when_given_out = []
-    options = ReadingOptions(ocr="always", limits=Limits(dpi=72))
-    for result in read_document(path, OddEngine(watching), options=options):
+    for result in read_document(path, OddEngine(watching), options=COARSE):
         taken_when_given_out.append(len(images) - result.page.page_index)
     assert len(taken_when_given_out) == 60
     # each result is handed out before the next page is taken; at most this page's image and the one before it live
@@ -314,8 +313,7 @@ def test_results_waiting_behind_a_slow_engine_are_bounded(tmp_path: Path) -> Non
         group_sizes.append(len(group))
         return (InkEngine().read(page) for page in group)
 
-    options = ReadingOptions(ocr="always", limits=Limits(dpi=72))
-    results = list(read_document(tmp_path / "mostly blank.pdf", OddEngine(looks_ahead), options=options))
+    results = list(read_document(tmp_path / "mostly blank.pdf", OddEngine(looks_ahead), options=COARSE))
     assert _statuses(results) == ["ok", *["blank"] * 150, "ok"]
     # the blank pages between would all have had to wait, had the engine been given both pages at once
     assert group_sizes == [1, 1]
