@@ -63,9 +63,15 @@ def _code_runs(lines: Sequence[PageLine], start: int, end: int, is_typewritten: 
     while last < end and votes[last - start] == 0:
         last += 1
     for_code = sum(vote > 0 for vote in votes[first - start : last - start])
-    marked = any(line_labels.code_mark_count(line.text) for line in lines[first:last])
-    found = [(first, last)] if for_code >= 2 or marked else []
+    found = [(first, last)] if for_code >= 2 or _speaks_for_itself(lines[first:last]) else []
     return _code_runs(lines, start, first, is_typewritten) + found + _code_runs(lines, last, end, is_typewritten)
+
+
+def _speaks_for_itself(lines: Sequence[PageLine]) -> bool:
+    """Whether a lone line is code by its text: a prompt, or marks of code and no sentence."""
+    marks = sum(line_labels.code_mark_count(line.text) for line in lines)
+    is_sentence = lines[-1].text.endswith((".", ",")) and len(lines[-1].text.split()) >= 5
+    return any(line_labels.is_command(line.text) for line in lines) or (marks >= 2 and not is_sentence)
 
 
 def code_text(lines: Sequence[PageLine], pieces: Sequence[Sequence[PageLine]]) -> str:

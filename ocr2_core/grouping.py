@@ -55,8 +55,10 @@ class _PageGrouping:
 
     def group(self, lines: Sequence[TextLine]) -> list[Block]:
         pieces = [self._scale.line(line) for line in lines]
-        size = body_size(pieces)
-        floats, pieces = self._take_floats(pieces)
+        floats, rest = self._take_floats(pieces)
+        # tables and screenshots are set smaller; they count only where there is nothing else
+        size = body_size(rest or pieces)
+        pieces = rest
         style = page_style([self._scale.joined(row) for row in rows_of(pieces)], size)
         listed = {id(piece) for entry in find_contents(pieces) for piece in entry.pieces}
         margins = find_margin_rows(
@@ -87,7 +89,8 @@ class _PageGrouping:
         pictures = [box for label, box in self._regions if label is BlockLabel.PICTURE]
         for grid in self._ruling.grids:
             box = self._scale.to_points(grid.bbox_norm)
-            if len(grid.cells) < 2 or any(overlap_share(box, picture) > 0.8 for picture in pictures):
+            in_picture = any(overlap_share(box, picture) > 0.8 for picture in pictures)
+            if len(grid.cells) < 2 or in_picture:
                 continue
             inside, pieces = _partition(pieces, box)
             if not inside:
@@ -101,6 +104,8 @@ class _PageGrouping:
                     blocks.append(block)
                     pieces = others
         for box in pictures:
+            if any(overlap_share(box, self._box(block)) > 0.5 for block in blocks):
+                continue
             inside, pieces = _partition(pieces, box)
             blocks.append(self._picture(box, inside))
         return blocks, pieces

@@ -86,6 +86,9 @@ def find_footnotes(
         if max(line.size for line in row) > 0.93 * body_size or row[0].middle < 0.45 * height_pt:
             break
         above = rows[index - 1][0] if index else None
+        below = rows[index + 1][0] if index + 1 < len(rows) else None
+        if below is not None and below.middle - row[0].middle > 2 * max(line.size for line in row):
+            break
         ruled = any(
             (above.middle if above else 0.0) < (rule[1] + rule[3]) / 2 < row[0].middle
             and row[0].middle - rule[1] < 3 * body_size

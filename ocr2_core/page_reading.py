@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from ocr2_core.blocks import Block, BlockLabel, PageBlocks, TextLine
 from ocr2_core.engine import PageImage
-from ocr2_core.geometry import NORM_MAX
+from ocr2_core.geometry import NORM_MAX, BBoxNorm
 from ocr2_core.grouping import group_lines
 from ocr2_core.layout_detection import LayoutRegion
 from ocr2_core.ledger import LedgerRow, PageResult, PageStatus
 from ocr2_core.page_line import mean_confidence
-from ocr2_core.ruling_lines import find_ruling
+from ocr2_core.ruling_lines import Ruling, find_ruling
 
 logger = logging.getLogger(__name__)
 
@@ -67,10 +67,12 @@ def assemble(
 ) -> tuple[PageBlocks, LedgerRow]:
     """Blocks and ledger row out of what was found on the page. `repaired` says which fallback had to be used."""
     gray = to_gray(page.image)
+    ruling = find_ruling(gray, page.dpi)
+    printed = [*(line.bbox_norm for line in lines), *ruling.horizontal_norm, *_grid_rules(ruling)]
     regions = [
-        region for region in regions if region.label is not BlockLabel.PICTURE or is_picture(gray, region, lines)
+        region for region in regions if region.label is not BlockLabel.PICTURE or is_picture(gray, region, printed)
     ]
-    blocks = group_lines(lines, regions, find_ruling(gray, page.dpi), width_pt=page.width_pt, height_pt=page.height_pt)
+    blocks = group_lines(lines, regions, ruling, width_pt=page.width_pt, height_pt=page.height_pt)
     words = sum(len(line.text.split()) for line in lines)
     reason = repaired
     if not lines:
@@ -96,21 +98,32 @@ def to_gray(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _ink(gray: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    paper = float(np.median(gray[::4, ::4]))
-    return gray.astype(np.float32) < paper - 50
+    """Clearly darker than the paper around it, light gray type included."""
+    paper = float(np.median(gray[::4, ::4])) if gray.size else 255.0
+    return gray.astype(np.float32) < paper - 40
 
 
-def is_picture(gray: NDArray[np.uint8], region: LayoutRegion, lines: Sequence[TextLine]) -> bool:
-    """Whether the region's ink is more than its printed lines: the detector takes boxed listings for figures."""
+def _grid_rules(ruling: Ruling) -> list[BBoxNorm]:
+    """Thin boxes along the edges of all cells."""
+    boxes: list[BBoxNorm] = []
+    for x0, y0, x1, y1 in (cell.bbox_norm for grid in ruling.grids for cell in grid.cells):
+        boxes += [(x0, y0, x1, y0), (x0, y1, x1, y1), (x0, y0, x0, y1), (x1, y0, x1, y1)]
+    return boxes
+
+
+def is_picture(gray: NDArray[np.uint8], region: LayoutRegion, printed: Sequence[BBoxNorm]) -> bool:
+    """Whether the region's ink is more than its printed lines and rules: the detector takes listings for figures."""
     height_px, width_px = gray.shape
     x0, y0, x1, y1 = _pixels(region.bbox_norm, width_px, height_px)
     ink = _ink(gray[y0:y1, x0:x1])
     if ink.size == 0 or not ink.any():
         return False
     total = int(ink.sum())
-    for line in lines:
-        left, top, right, bottom = _pixels(line.bbox_norm, width_px, height_px)
-        ink[max(0, top - y0) : max(0, bottom - y0), max(0, left - x0) : max(0, right - x0)] = False
+    margin = max(2, round(0.002 * height_px))
+    for bbox_norm in printed:
+        left, top, right, bottom = _pixels(bbox_norm, width_px, height_px)
+        rows = slice(max(0, top - margin - y0), max(0, bottom + margin - y0))
+        ink[rows, max(0, left - margin - x0) : max(0, right + margin - x0)] = False
     return int(ink.sum()) >= _LEAST_PICTURE_INK * total
 
 

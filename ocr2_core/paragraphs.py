@@ -78,7 +78,16 @@ def cut_column(rows: Sequence[Row], style: PageStyle) -> list[Draft]:
             drafts.append(Draft(label))
         drafts[-1].lines.append(row.line)
         drafts[-1].pieces.append(row.pieces)
+    for draft in drafts:
+        if draft.label is BlockLabel.SECTION_HEADER and _is_paragraph(draft):
+            draft.label = BlockLabel.TEXT
     return drafts
+
+
+def _is_paragraph(draft: Draft) -> bool:
+    """Lines set larger than the rest of the page that are yet running text."""
+    letters = sum(len(line.text) for line in draft.lines)
+    return len(draft.lines) > 3 or (letters > 160 and draft.lines[-1].text[-1:] in ".:;")
 
 
 def _label(row: Row, above: Row | None, below: Row | None, style: PageStyle, left: float, right: float) -> BlockLabel:
@@ -116,6 +125,10 @@ def heading_score(row: Row, above: Row | None, below: Row | None, style: PageSty
         score -= 1.5
     if line.width > 0.96 * (right - left) and size < 1.1:
         score -= 1.0
+    if len(text) > 60 and size < 1.07 and not line.line.is_bold and not line_labels.is_numbered_heading(text):
+        score -= 1.0
+    if line_labels.code_mark_count(text) >= 2 and size < 1.1:
+        score -= 1.5
     if line.line.is_monospace and size < 1.1:
         score -= 1.0
     return score

@@ -52,6 +52,9 @@ class RapidOcrEngine:
         self._lock = threading.Lock()
 
     def identity(self) -> dict[str, str | int | float | bool]:
+        """See Engine. The runtime and the CPU's number format are left out: they change a letter in ten thousand, and
+        workers of different make must share their results.
+        """
         from ocr2_core import layout_detection, text_detection, text_recognition
         from ocr2_core.model_runtime import file_digest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,7 +76,7 @@ def find_ruling(gray: NDArray[np.uint8], dpi: float) -> Ruling:
     grids: list[Grid] = []
     used: set[int] = set()
     for hs, vs in _connected(horizontal, vertical, reach):
-        grid = _grid([horizontal[i] for i in hs], [vertical[i] for i in vs], reach, width_px, height_px)
+        grid = _grid([horizontal[i] for i in hs], [vertical[i] for i in vs], reach, mask)
         if grid is not None:
             grids.append(grid)
             used.update(hs)
@@ -133,7 +134,8 @@ def _connected(horizontal: list[Rule], vertical: list[Rule], reach: float) -> li
     return [(hs, vs) for hs, vs in groups.values() if len(hs) >= 2 and vs]
 
 
-def _grid(hs: list[Rule], vs: list[Rule], reach: float, width_px: int, height_px: int) -> Grid | None:
+def _grid(hs: list[Rule], vs: list[Rule], reach: float, mask: NDArray[np.uint8]) -> Grid | None:
+    height_px, width_px = mask.shape
     ys = _places([rule.place for rule in hs], reach)
     xs = _places([rule.place for rule in vs], reach)
     left, right = min(rule.start for rule in hs), max(rule.end for rule in hs)
@@ -145,7 +147,7 @@ def _grid(hs: list[Rule], vs: list[Rule], reach: float, width_px: int, height_px
     rows, columns = len(ys) - 1, len(xs) - 1
     if rows < 1 or columns < 1 or xs[-1] - xs[0] < 6 * reach or ys[-1] - ys[0] < 4 * reach:
         return None
-    owner = _merge_cells(rows, columns, xs, ys, hs, vs, reach)
+    owner = _merge_cells(xs, ys, _Separators(hs, vs, reach, mask))
     cells = []
     for group in sorted(set(owner.values())):
         members = [place for place, root in owner.items() if root == group]
@@ -157,10 +159,34 @@ def _grid(hs: list[Rule], vs: list[Rule], reach: float, width_px: int, height_px
     return Grid(box, rows, columns, tuple(cells))
 
 
-def _merge_cells(
-    rows: int, columns: int, xs: list[float], ys: list[float], hs: list[Rule], vs: list[Rule], reach: float
-) -> dict[tuple[int, int], tuple[int, int]]:
+@dataclass(frozen=True, slots=True)
+class _Separators:
+    """Answers whether there is a rule between two neighbouring cells."""
+
+    horizontal: list[Rule]
+    vertical: list[Rule]
+    reach: float
+    mask: NDArray[np.uint8]
+
+    def below(self, y: float, start: float, end: float) -> bool:
+        """A horizontal rule at y from x = start to end."""
+        return _covered(self.horizontal, y, start, end, self.reach) or self._inked(self.mask, y, start, end)
+
+    def beside(self, x: float, start: float, end: float) -> bool:
+        """A vertical rule at x from y = start to end."""
+        return _covered(self.vertical, x, start, end, self.reach) or self._inked(self.mask.T, x, start, end)
+
+    def _inked(self, mask: NDArray[np.uint8], place: float, start: float, end: float) -> bool:
+        """Rules between low rows are too short to be found alone; their ink is, which is straight and goes through."""
+        margin = round(self.reach / 3)
+        across = slice(max(0, round(place) - margin), round(place) + margin + 1)
+        band = mask[across, round(start) + margin : round(end) - margin]
+        return bool(band.size) and float(band.any(axis=0).mean()) > 0.95
+
+
+def _merge_cells(xs: list[float], ys: list[float], separators: _Separators) -> dict[tuple[int, int], tuple[int, int]]:
     """For each place of the grid the top left place of the rectangle that it belongs to."""
+    rows, columns = len(ys) - 1, len(xs) - 1
     owner = {(row, column): (row, column) for row in range(rows) for column in range(columns)}
 
     def join(one: tuple[int, int], other: tuple[int, int]) -> None:
@@ -171,31 +197,32 @@ def _merge_cells(
 
     for row in range(rows):
         for column in range(columns):
-            if column + 1 < columns and not _covered(vs, xs[column + 1], ys[row], ys[row + 1], reach):
+            if column + 1 < columns and not separators.beside(xs[column + 1], ys[row], ys[row + 1]):
                 join((row, column), (row, column + 1))
-            if row + 1 < rows and not _covered(hs, ys[row + 1], xs[column], xs[column + 1], reach):
+            if row + 1 < rows and not separators.below(ys[row + 1], xs[column], xs[column + 1]):
                 join((row, column), (row + 1, column))
-    changed = True
-    while changed:  # a merged cell is a rectangle: fill up L-shapes
-        changed = False
-        for group in set(owner.values()):
-            members = [place for place, root in owner.items() if root == group]
-            for row in range(min(r for r, _ in members), max(r for r, _ in members) + 1):
-                for column in range(min(c for _, c in members), max(c for _, c in members) + 1):
-                    if owner[row, column] != group:
-                        join((row, column), members[0])
-                        changed = True
-            if changed:
-                break
+    while _fill_up(owner, join):  # a merged cell is a rectangle
+        pass
     return owner
 
 
+def _fill_up(
+    owner: dict[tuple[int, int], tuple[int, int]], join: Callable[[tuple[int, int], tuple[int, int]], None]
+) -> bool:
+    """Join what one group's bounding rectangle holds beside it; False when all groups are rectangles."""
+    for group in set(owner.values()):
+        members = [place for place, root in owner.items() if root == group]
+        for row in range(min(r for r, _ in members), max(r for r, _ in members) + 1):
+            for column in range(min(c for _, c in members), max(c for _, c in members) + 1):
+                if owner[row, column] != group:
+                    join((row, column), members[0])
+                    return True
+    return False
+
+
 def _covered(rules: list[Rule], place: float, start: float, end: float, reach: float) -> bool:
-    covered = sum(
-        max(0.0, min(rule.end, end) - max(rule.start, start))
-        for rule in rules
-        if abs(rule.place - place) <= 1.5 * reach
-    )
+    near = [rule for rule in rules if abs(rule.place - place) <= 1.5 * reach]
+    covered = sum(max(0.0, min(rule.end, end) - max(rule.start, start)) for rule in near)
     return covered >= 0.6 * (end - start)
 
 

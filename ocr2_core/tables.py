@@ -45,18 +45,45 @@ def ruled_table(grid: Grid, boxes: dict[GridCell, Box], lines: Sequence[PageLine
     for line in lines:
         contents[max(grid.cells, key=lambda cell: _fit(boxes[cell], line))].append(line)
     header_rows = _header_rows(grid, contents)
-    cells = [
-        Cell(
-            cell.row,
-            cell.column,
-            _text_of(contents[cell]),
-            cell.row_span,
-            cell.column_span,
-            is_header=cell.row < header_rows,
-        )
-        for cell in grid.cells
-    ]
-    return to_html(cells, grid.row_count)
+    rows_inside = [_printed_rows(grid, boxes, contents, row) for row in range(grid.row_count)]
+    first_row = [sum(map(len, rows_inside[:row])) for row in range(grid.row_count + 1)]
+    cells = []
+    for cell in grid.cells:
+        parts = rows_inside[cell.row]
+        for index, part in enumerate(parts):
+            text = _text_of([line for line in contents[cell] if len(parts) == 1 or id(line) in part])
+            span = first_row[cell.row + cell.row_span] - first_row[cell.row] if len(parts) == 1 else 1
+            is_header = cell.row < header_rows
+            cells.append(Cell(first_row[cell.row] + index, cell.column, text, span, cell.column_span, is_header))
+    return to_html(cells, first_row[grid.row_count])
+
+
+def _printed_rows(
+    grid: Grid, boxes: dict[GridCell, Box], contents: dict[GridCell, list[PageLine]], row: int
+) -> list[set[int]]:
+    """The ids of the lines in each printed row between two rules; one set where it is one row.
+
+    Tables are often ruled below the head only. Lines that stand side by side in most columns and do not fill their
+    cells are rows of their own; lines that fill their cells are wrapped text.
+    """
+    cells = [cell for cell in grid.cells if cell.row <= row < cell.row + cell.row_span]
+    filled = [cell for cell in cells if contents[cell]]
+    whole = [{id(line) for cell in cells for line in contents[cell]}]
+    if len(filled) < 2 or any(cell.row_span > 1 for cell in cells):
+        return whole
+    home = {id(line): cell for cell in filled for line in contents[cell]}
+    printed = rows_of([line for cell in filled for line in contents[cell]])
+    places = sum(len({home[id(line)] for line in row_lines}) for row_lines in printed)
+    if len(printed) < 2 or places < 0.7 * len(printed) * len(filled):
+        return whole
+    if len(printed) >= 3 and len(filled) >= 3 and places == len(printed) * len(filled):
+        return [{id(line) for line in row_lines} for row_lines in printed]
+    # a line of several pieces is no running text
+    above = [(inner, boxes[cell]) for cell in filled for inner in rows_of(contents[cell])[:-1]]
+    ends = [(inner[0].x1, box) for inner, box in above if len(inner) == 1]
+    if sum(x1 > box[2] - 0.25 * (box[2] - box[0]) for x1, box in ends) > 0.2 * len(ends):
+        return whole
+    return [{id(line) for line in row_lines} for row_lines in printed]
 
 
 def _fit(box: Box, line: PageLine) -> float:

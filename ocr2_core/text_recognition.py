@@ -33,6 +33,14 @@ class RecognisedLine:
     character_confidences: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """A line, and whether an ideograph won somewhere that was not among the classes decoded."""
+
+    line: RecognisedLine
+    has_ideographs: bool
+
+
 class TextRecogniser:
     """CRNN-style recognition with greedy CTC decoding (Graves et al., 2006).
 
@@ -67,34 +75,33 @@ class TextRecogniser:
         """One result for each crop (height_px, width_px, 3), in the same order."""
         # sorted by width, the runtime changes shape as seldom as possible
         order = sorted(range(len(crops_bgr)), key=lambda index: _width(crops_bgr[index]))
-        results: dict[int, RecognisedLine | None] = {}
+        results: dict[int, _Decoded] = {}
         if self._common_classes is not None:
             sample, rest = order[-_SAMPLE_LINES:], order[:-_SAMPLE_LINES]
             results.update(self._read(crops_bgr, sample))
-            if sum(results[index] is None for index in sample) * 2 <= len(sample):
+            if sum(results[index].has_ideographs for index in sample) * 2 <= len(sample):
                 results.update(self._read(crops_bgr, rest))
-        again = [index for index in order if results.get(index) is None]
+        again = _lines_to_read_again(results, order)
         if again:
             if self._full_model is None:
                 self._full_model = self._load(rewrite=_keep_best_class)
             results.update(self._read(crops_bgr, again, self._full_model))
-        return [results[index] or RecognisedLine("", 0.0) for index in range(len(crops_bgr))]
+        return [results[index].line for index in range(len(crops_bgr))]
 
     def _read(
         self, crops: Sequence[NDArray[np.uint8]], order: Sequence[int], model: Model | None = None
-    ) -> dict[int, RecognisedLine | None]:
+    ) -> dict[int, _Decoded]:
         outputs = (model or self._model).map(_prepare(crops[index], _width(crops[index])) for index in order)
         return {index: self._decode(output, _width(crops[index])) for index, output in zip(order, outputs, strict=True)}
 
-    def _decode(self, outputs: list[Array], width_px: int) -> RecognisedLine | None:
-        """None where an ideograph would have won."""
+    def _decode(self, outputs: list[Array], width_px: int) -> _Decoded:
         if len(outputs) == 1:
             classes, probabilities = outputs[0][0].argmax(axis=1), outputs[0][0].max(axis=1)
         else:
             probabilities, classes = outputs[0][0, :, 0], outputs[1][0, :, 0]
+        has_ideographs = False
         if len(outputs) == 4:
-            if (outputs[2] > outputs[3]).any():
-                return None
+            has_ideographs = bool((outputs[2] > outputs[3]).any())
             assert self._common_classes is not None
             classes = self._common_classes[classes]
         starts = np.ones(len(classes), bool)
@@ -109,9 +116,10 @@ class TextRecogniser:
             centres.append(min(1.0, float(begin + end) / 2 * _COLUMN_PX / width_px))
             confidences.append(float(probabilities[begin:end].max()))
         if not characters:
-            return RecognisedLine("", 0.0)
+            return _Decoded(RecognisedLine("", 0.0), has_ideographs)
         confidence = min(1.0, float(np.mean(confidences)))
-        return RecognisedLine("".join(characters), confidence, tuple(centres), tuple(confidences))
+        line = RecognisedLine("".join(characters), confidence, tuple(centres), tuple(confidences))
+        return _Decoded(line, has_ideographs)
 
     def _keep_common_classes(self, model: Any) -> Any:
         """Outputs a column: best common class's probability, its place among them, best logit of all, and of them."""
@@ -133,6 +141,16 @@ class TextRecogniser:
             opset13.reduce_max(common.output(0), axis, True).output(0),
         ]
         return openvino.Model(outputs, model.get_parameters(), "recogniser_common")
+
+
+def _lines_to_read_again(results: dict[int, _Decoded], order: Sequence[int]) -> list[int]:
+    """Lines not read yet and lines with ideographs; where lone signs only are left, they are none (`+`, not `十`)."""
+    found = [index for index in order if index not in results or results[index].has_ideographs]
+    return [] if all(index in results and _is_sign(results[index].line) for index in found) else found
+
+
+def _is_sign(line: RecognisedLine) -> bool:
+    return len(line.text) == 1 and line.confidence > 0.6
 
 
 def model_path() -> Path:

@@ -82,6 +82,37 @@ def test_cells_of_several_lines_are_read_from_the_top(line: LineMaker) -> None:
     assert "<td>first second</td>" in blocks[0].text
 
 
+HEAD_ONLY = [(100, 100, 400, 100), (100, 120, 400, 120), (100, 200, 400, 200)] + [
+    (x, 100, x, 200) for x in (100, 250, 400)
+]
+
+
+def test_rows_between_two_rules_are_told_by_their_lines(line: LineMaker) -> None:
+    lines = [line(104, 103, "Signal"), line(254, 103, "Pin")]
+    for index, (signal, pin) in enumerate([("TxD", "3"), ("RxD", "2"), ("GND", "5")]):
+        lines += [line(104, 124 + 16 * index, signal), line(254, 124 + 16 * index, pin)]
+    blocks = group_lines(lines, [], find_ruling(render(HEAD_ONLY), DPI), width_pt=WIDTH_PT, height_pt=HEIGHT_PT)
+    assert blocks[0].text == (
+        "<table><tr><td>Signal</td><td>Pin</td></tr><tr><td>TxD</td><td>3</td></tr>"
+        "<tr><td>RxD</td><td>2</td></tr><tr><td>GND</td><td>5</td></tr></table>"
+    )
+
+
+def test_wrapped_cells_stay_one_row(line: LineMaker) -> None:
+    lines = [line(104, 103, "Signal"), line(254, 103, "Meaning")]
+    lines += [line(104, 124, "transmitted data", width=135), line(104, 136, "of the device", width=80)]
+    lines += [line(254, 124, "goes to the third pin of the", width=140), line(254, 136, "socket", width=40)]
+    blocks = group_lines(lines, [], find_ruling(render(HEAD_ONLY), DPI), width_pt=WIDTH_PT, height_pt=HEIGHT_PT)
+    assert "<td>transmitted data of the device</td><td>goes to the third pin of the socket</td>" in blocks[0].text
+
+
+def test_low_rows_keep_their_vertical_rules() -> None:
+    rules = [(100, y, 400, y) for y in (100, 110, 120, 160)] + [(x, 100, x, 160) for x in (100, 400)]
+    rules += [(250, 100, 250, 110), (250, 120, 250, 160)]
+    (grid,) = find_ruling(render(rules), DPI).grids
+    assert [(cell.row, cell.column_span) for cell in grid.cells] == [(0, 1), (0, 1), (1, 2), (2, 1), (2, 1)]
+
+
 def test_tables_without_outer_verticals_keep_their_outer_columns() -> None:
     rules = [(100, y, 400, y) for y in (100, 130, 160)] + [(200, 100, 200, 160), (300, 100, 300, 160)]
     (grid,) = find_ruling(render(rules), DPI).grids
@@ -99,9 +130,7 @@ def test_a_frame_is_no_table(line: LineMaker) -> None:
 
 
 def test_text_is_not_taken_for_rules() -> None:
-    text = [
-        (60, 100 + 12 * i, "mmmmmm THE TITLE OF EEEEE TEETH __ — under the line there is more") for i in range(40)
-    ]
+    text = [(60, 100 + 12 * i, "mmmmmm THE TITLE OF EEEEE TEETH __ — under the line there is more") for i in range(40)]
     ruling = find_ruling(render([], text), DPI)
     assert ruling.grids == ()
     assert [box for box in ruling.horizontal_norm if box[2] - box[0] > 80] == []
