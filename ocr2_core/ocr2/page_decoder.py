@@ -18,6 +18,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ocr2_core.errors import OcrError
+
+
+class PoolExhausted(OcrError):
+    """The block pool has not enough free blocks for what was asked. Waiting for other sequences to end may help."""
+
 
 class Boundary(StrEnum):
     """How a sequence goes on at the hand-over from one page group to the next.
@@ -70,6 +76,10 @@ class PageDecoder(Protocol):
         """
         ...
 
+    def sequence_bytes(self, page_token_counts: Sequence[int], prompt_token_count: int) -> int:
+        """KV bytes, in whole blocks and with the ring, that a sequence over such a group holds once it is open."""
+        ...
+
     def hand_over(
         self, sequence: int, kept_page_indexes: Sequence[int], new_pages: Sequence[EncodedPage], boundary: Boundary
     ) -> NDArray[np.float32] | None:
@@ -77,7 +87,7 @@ class PageDecoder(Protocol):
 
         For RESTART and RECOMPUTE `new_pages` begins with the overlap pages, and `kept_page_indexes` is empty. Returns
         the next token's logits for RESTART (the output starts anew), None where decoding goes on from the ring: the next
-        `step` then feeds the token decoded last.
+        `step` then feeds the token decoded last. Raises PoolExhausted; the sequence can then only be closed.
         """
         ...
 
