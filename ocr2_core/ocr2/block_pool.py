@@ -6,7 +6,7 @@ fills the unused columns of block tables, so that gathers have fixed shapes.
 
 Layout: keys and values (layers, key/value heads, blocks, block tokens, head size). Within a layer and head a block is
 one contiguous tile, which a kernel loads at once, and gathering blocks into (heads, columns, head size) is a single
-copy. Each block has a summary per layer, the mean of its keys (layers, heads, blocks, head size): the page gate's index.
+copy. Each block has a summary per layer, the mean of its keys (layers, heads, blocks, head size).
 """
 
 from __future__ import annotations

@@ -45,21 +45,25 @@ class EncodedPage:
 
     `features`: (token_count, hidden_size), rows of patches each followed by its newline, then the separator; a torch
     tensor for the real model, anything for a scripted one. In base mode token_count is 273 = 16·(16+1)+1.
+    `row_lengths`: patches of each row, newline not counted; empty for a square grid.
     """
 
     page_index: int
     token_count: int
     features: Any
+    row_lengths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class KvUsage:
-    """Bytes of live cache storage of a decoder: `kv_bytes` keys and values in blocks in use, `index_bytes` block
-    summaries, `pool_bytes` all blocks of the pool, used or free."""
+    """Bytes of live cache storage of a decoder: `kv_bytes` keys and values of blocks in use, kept tokens and rings,
+    `index_bytes` block summaries, `pool_bytes` all blocks of the pool, used or free, `scratch_bytes` what a decode step
+    works on besides: copies of the selected blocks (only where no kernel reads them in place), unused columns."""
 
     kv_bytes: int
     index_bytes: int
     pool_bytes: int
+    scratch_bytes: int = 0
 
 
 class PageDecoder(Protocol):
@@ -69,7 +73,9 @@ class PageDecoder(Protocol):
     stop_token_ids: frozenset[int]
     vocabulary_size: int
 
-    def open_sequence(self, pages: Sequence[EncodedPage], prompt_token_ids: Sequence[int]) -> tuple[int, NDArray[np.float32]]:
+    def open_sequence(
+        self, pages: Sequence[EncodedPage], prompt_token_ids: Sequence[int]
+    ) -> tuple[int, NDArray[np.float32]]:
         """Prefill BOS, the group's pages and the prompt. Returns the sequence's number and the next token's logits (V,).
 
         Raises PoolExhausted, with nothing allocated, when the pool has not enough free blocks.
