@@ -1,0 +1,251 @@
+"""One decode step of many sequences: each token's keys go into its ring, the selection is refreshed where it is due,
+and the queries attend. It stands where transformers' modules expect a cache and an attention function (see `model.py`).
+
+A sequence's schedule (when it selects, what it may select from, how many blocks) depends on that sequence alone, so
+what else is in the batch changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ocr2_core.ocr2.block_pool import BlockPool
+from ocr2_core.ocr2.gates import TrainedGates
+from ocr2_core.ocr2.local_cache import MASKED, LocalCache, column_runs
+from ocr2_core.ocr2.page_gate import block_scores, gate_pages, page_scores, summary_logits
+from ocr2_core.ocr2.sequence_state import SequenceState
+from ocr2_core.ocr2.sr_swa_attention import attend_gathered
+from ocr2_core.ocr2.token_selector import select_blocks
+
+AttentionKernel = Callable[..., Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionSettings:
+    """`page_budget`: pages kept by the page gate besides the one being read and its neighbours. `block_budget`: blocks
+    attended to; None attends to all (plain R-SWA). `refresh_steps`: steps from one selection to the next."""
+
+    page_budget: int = 8
+    block_budget: int | None = 64
+    refresh_steps: int = 4
+
+    def __post_init__(self) -> None:
+        if self.page_budget < 1 or self.refresh_steps < 1 or (self.block_budget is not None and self.block_budget < 1):
+            raise ValueError(f"selection budgets and refresh steps must be positive: {self}")
+
+
+class DecodeStep:
+    """Made anew for each step. `sequences` in ascending order of their slots. `kernel`: a function with the signature
+    of `sr_swa_attention_reference` that reads blocks in place; None attends over gathered columns."""
+
+    def __init__(
+        self,
+        sequences: Sequence[SequenceState],
+        *,
+        pool: BlockPool,
+        local: LocalCache,
+        selection: SelectionSettings,
+        gates: TrainedGates | None = None,
+        kernel: AttentionKernel | None = None,
+    ) -> None:
+        self._sequences = sequences
+        self._pool, self._local, self._gates, self._kernel = pool, local, gates, kernel
+        self._selection = selection
+        device = pool.keys.device
+        window = local.window
+        counts = [state.selected_count(selection.block_budget) for state in sequences]
+        self._counts = counts
+        gathered = 0 if kernel is not None else pool.block_tokens
+        self._ends = [
+            window + state.kept_count + count * gathered for state, count in zip(sequences, counts, strict=True)
+        ]
+        local.reserve(max(state.slot for state in sequences) + 1, max(self._ends), max(counts))
+        self._ring_columns = [state.output_count % window for state in sequences]
+        ring_counts = [min(state.output_count + 1, window) for state in sequences]
+        for state, ring_count, column in zip(sequences, ring_counts, self._ring_columns, strict=True):
+            if state.gather_due:
+                local.open_columns(state.slot, ring_count, state.kept_count)
+            elif state.output_count < window:
+                for bias in local.bias:
+                    bias[state.slot, column] = 0
+        self._slots = torch.tensor([state.slot for state in sequences], device=device)
+        self._ring_index = torch.tensor(self._ring_columns, device=device)
+        self._runs = [self._run(*run, ring_counts) for run in column_runs([state.slot for state in sequences])]
+        if kernel is not None:
+            self._ring_counts = torch.tensor(ring_counts, dtype=torch.int32, device=device)
+            self._kept_counts = torch.tensor([s.kept_count for s in sequences], dtype=torch.int32, device=device)
+            self._selected_counts = torch.tensor(counts, dtype=torch.int32, device=device)
+        self._whole, self._groups = self._plan()
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Store the tokens' keys and values (B, heads, 1, head size) in the rings."""
+        self._local.keys[layer_idx][self._slots, :, self._ring_index] = keys[:, :, 0]
+        self._local.values[layer_idx][self._slots, :, self._ring_index] = values[:, :, 0]
+        return keys, values
+
+    def attend(self, layer: int, queries: Tensor, scale: float) -> Tensor:
+        """`queries` (B, H, D), rotated → (B, H, D)."""
+        for row in self._whole:
+            self._take(layer, row, self._sequences[row].block_table)
+        for group in self._groups:
+            blocks = group.select(layer, queries[group.rows_index], scale, self._pool, self._gates, self._selection)
+            for row, selected in zip(group.rows, blocks, strict=True):
+                self._take(layer, row, selected)
+        local = self._local
+        if self._kernel is not None:
+            kept_columns = slice(local.window, max(self._ends))
+            return self._kernel(
+                queries,
+                self._pool.keys[layer],
+                self._pool.values[layer],
+                local.selected[layer][self._slots, : max(self._counts)],
+                self._selected_counts,
+                self._pool.block_lengths,
+                local.keys[layer][:, :, kept_columns],
+                local.values[layer][:, :, kept_columns],
+                self._kept_counts,
+                local.keys[layer][:, :, : local.window],
+                local.values[layer][:, :, : local.window],
+                self._ring_counts,
+                self._slots,
+                scale,
+            )
+        outputs = []
+        for place, slot, length, end, masked in self._runs:
+            rows = slice(slot, slot + length)
+            outputs.append(
+                attend_gathered(
+                    queries[place : place + length],
+                    local.keys[layer][rows, :, :end],
+                    local.values[layer][rows, :, :end],
+                    local.bias[layer][rows, :end] if masked else None,
+                    scale,
+                )
+            )
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def finish(self) -> None:
+        """Count the step in its sequences. Call once, after the last layer."""
+        for state in self._sequences:
+            if state.select_due or state.gather_due:
+                state.steps_since_selection = 0
+            state.gather_due = False
+            state.steps_since_selection += 1
+            state.select_due = state.steps_since_selection >= self._selection.refresh_steps
+            state.output_count += 1
+            state.next_position += 1
+
+    def _run(self, place: int, slot: int, length: int, ring_counts: list[int]) -> tuple[int, int, int, int, bool]:
+        """A run of slots with its last column, and whether any column before it is masked for any of its rows."""
+        ends = self._ends[place : place + length]
+        masked = min(ends) < max(ends) or min(ring_counts[place : place + length]) < self._local.window
+        partial = any(page.is_partial for state in self._sequences[place : place + length] for page in state.pages)
+        return place, slot, length, max(ends), masked or partial
+
+    def _plan(self) -> tuple[list[int], list[SelectionGroup]]:
+        """Rows that take all their blocks (and have to copy them now), and groups of rows that select."""
+        whole: list[int] = []
+        choosing: dict[int, list[int]] = {}
+        for row, (state, count) in enumerate(zip(self._sequences, self._counts, strict=True)):
+            if count == state.block_count:
+                if state.gather_due:
+                    whole.append(row)
+            elif state.gather_due or state.select_due:
+                choosing.setdefault(count, []).append(row)
+        groups = [
+            SelectionGroup(rows, [self._sequences[row] for row in rows], count) for count, rows in choosing.items()
+        ]
+        return whole, groups
+
+    def _take(self, layer: int, row: int, blocks: Tensor) -> None:
+        """Make `blocks` (count,) the selection of a row, and copy them where no kernel reads them in place."""
+        state, local, pool = self._sequences[row], self._local, self._pool
+        count = len(blocks)
+        local.selected[layer][state.slot, :count] = blocks
+        local.selected[layer][state.slot, count:] = 0
+        if self._kernel is not None or count == 0:
+            return
+        first = local.window + state.kept_count
+        shape = (pool.keys.shape[1], count, pool.block_tokens, pool.keys.shape[4])
+        columns = slice(first, first + count * pool.block_tokens)
+        for source, target in ((pool.keys, local.keys), (pool.values, local.values)):
+            torch.index_select(source[layer], 1, blocks, out=target[layer][state.slot, :, columns].view(shape))
+        held = torch.arange(pool.block_tokens, device=blocks.device) < pool.block_lengths[blocks, None]
+        bias = local.bias[layer]
+        bias[state.slot, columns] = torch.zeros_like(held, dtype=bias.dtype).masked_fill(~held, MASKED).flatten()
+
+
+class SelectionGroup:
+    """Rows of a step that select the same number of blocks now. What does not depend on the layer is laid out once."""
+
+    def __init__(self, rows: list[int], states: list[SequenceState], count: int) -> None:
+        device = states[0].block_table.device
+        self.rows, self._states, self._count = rows, states, count
+        self.rows_index = torch.tensor(rows, device=device)
+        widest = max(len(state.block_table) for state in states)
+        self._table = torch.zeros(len(rows), widest, dtype=torch.int64, device=device)
+        self._block_pages = torch.zeros_like(self._table)
+        self._valid = torch.zeros_like(self._table, dtype=torch.bool)
+        for row, state in enumerate(states):
+            blocks = len(state.block_table)
+            self._table[row, :blocks] = state.block_table
+            self._block_pages[row, :blocks] = state.block_pages
+            self._valid[row, :blocks] = True
+        current = torch.tensor([state.current_place for state in states], device=device)
+        self._current = current
+        self._page_counts = torch.tensor([len(state.pages) for state in states], device=device)
+        self._page_columns = max(len(state.pages) for state in states)
+        self._is_current = (self._block_pages == current[:, None]) & self._valid
+        self._is_following = (self._block_pages == current[:, None] + 1) & self._valid
+
+    def select(
+        self,
+        layer: int,
+        queries: Tensor,
+        scale: float,
+        pool: BlockPool,
+        gates: TrainedGates | None,
+        selection: SelectionSettings,
+    ) -> Tensor:
+        """`queries` (R, H, D) → numbers of the selected blocks (R, count), ascending."""
+        gate_queries = queries if gates is None else _projected(queries, gates.page_gate[layer])
+        logits = self._logits(layer, gate_queries, scale, pool)
+        scores = block_scores(logits, self._valid)
+        pages = gate_pages(
+            page_scores(scores, self._block_pages, self._page_columns),
+            self._page_counts,
+            self._current,
+            selection.page_budget,
+        )
+        gated = pages.gather(1, self._block_pages) & self._valid
+        if gates is not None:
+            logits = self._logits(layer, _projected(queries, gates.token_selector[layer]), scale, pool)
+        columns = select_blocks(
+            block_scores(logits, gated), self._valid, gated, self._is_current, self._is_following, self._count
+        )
+        # Ascending block numbers: the copy runs through memory in order.
+        return self._table.gather(1, columns).sort(dim=1).values
+
+    def _logits(self, layer: int, queries: Tensor, scale: float, pool: BlockPool) -> Tensor:
+        """(R, H, M) fp32; padded columns hold 0 and are masked by the caller."""
+        rows, heads = queries.shape[:2]
+        logits = torch.zeros(rows, heads, self._table.shape[1], device=queries.device)
+        for row, state in enumerate(self._states):
+            blocks = len(state.block_table)
+            if state.first_block_of_run is not None:
+                # Blocks that lie side by side need no copy of their summaries.
+                summaries = pool.summaries[layer][:, state.first_block_of_run : state.first_block_of_run + blocks]
+            else:
+                summaries = pool.summaries[layer].index_select(1, state.block_table)
+            logits[row, :, :blocks] = summary_logits(queries[row].to(summaries.dtype), summaries, scale)
+        return logits
+
+
+def _projected(queries: Tensor, matrices: Tensor) -> Tensor:
+    """`queries` (R, H, D) by one matrix a head (H, D, D), in fp32."""
+    return torch.einsum("rhd,hde->rhe", queries.float(), matrices.to(queries.device))
