@@ -46,6 +46,13 @@ class Settings(BaseSettings):
     ocr: OcrMode = Field("auto", description="auto: sound PDF text layers are used; always: every page is recognised.")
     dpi: int = Field(200, ge=72, le=600)
     ocr_thread_count: int | None = Field(None, ge=1, description="CPU threads of the reading engine; default all.")
+    served_url: str | None = Field(None, description="The engine `served`: OpenAI-compatible endpoint, ends in /v1.")
+    served_model: str = Field("baidu/Unlimited-OCR", description="What the endpoint calls the model.")
+    served_api_key: SecretStr | None = None
+    served_pages_per_request: int = Field(8, ge=1, description="1: every page alone, at the highest resolution.")
+    served_max_concurrency: int = Field(4, ge=1, description="Requests at a time.")
+    served_timeout_s: float = Field(600.0, gt=0, description="Longest wait for one answer; it is then asked again.")
+    served_sglang_logit_processor: str | None = Field(None, description="Keeps SGLang from looping; see docs.")
     page_group_size: int = Field(8, ge=1, description="Pages stored together; a crash repeats at most one group.")
     max_file_bytes: int = Field(2 * 2**30, ge=1)
     max_page_count: int = Field(5000, ge=1)
@@ -84,7 +91,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _endpoints_are_urls(self) -> Self:
-        for name, value in (("s3_endpoint", self.s3_endpoint), ("qdrant_url", self.qdrant_url)):
+        for name in ("s3_endpoint", "qdrant_url", "served_url"):
+            value = getattr(self, name)
             if value is not None and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).netloc):
                 raise ValueError(f"{name} must be a URL such as http://127.0.0.1:9000, not {value!r}")
         return self

@@ -16,7 +16,7 @@ def create_engine(name: str, **options: Any) -> Engine:
     `auto` is the best engine for this machine. Raises EngineError for an unknown name or option, or an engine
     that this version does not have.
     """
-    if name in ("ocr2", "served"):
+    if name == "ocr2":
         raise EngineError(
             f"The engine {name!r} is not part of this version yet. Use `rapidocr` (CPU) or leave the engine on `auto`."
         )
@@ -29,6 +29,10 @@ def create_engine(name: str, **options: Any) -> Engine:
             from ocr2_core.text_layer_engine import TextLayerEngine
 
             return TextLayerEngine(**options)
+        if name == "served":
+            from ocr2_core.served_engine import ServedEngine
+
+            return ServedEngine(**options)
     except TypeError as error:
         raise EngineError(f"The engine {name!r} does not take these options: {error}") from error
     raise EngineError(f"Unknown engine {name!r}. Engines: {', '.join(ENGINE_NAMES)}.")

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from ingestion.errors import SettingsError
+from ingestion.job import JobOptions
 from ingestion.settings import Settings
+from ingestion.workspace import Workspace
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +50,19 @@ def test_a_wrong_setting_is_named_without_its_value(monkeypatch: pytest.MonkeyPa
 def test_an_endpoint_must_be_a_url() -> None:
     with pytest.raises(SettingsError, match=r"s3_endpoint must be a URL such as http://127\.0\.0\.1:9000"):
         Settings.load(s3_endpoint="minio:9000")
+
+
+def test_the_served_engine_needs_its_url_and_takes_its_settings() -> None:
+    with (
+        Workspace(Settings.load()) as workspace,
+        pytest.raises(SettingsError, match=r"the engine `served` needs OCR2KB_SERVED_URL"),
+    ):
+        workspace.engine(JobOptions(engine="served"))
+    with pytest.raises(SettingsError, match="served_url must be a URL"):
+        Settings.load(served_url="gpu-host:8000")
+    settings = Settings.load(
+        served_url="http://127.0.0.1:8000/v1", served_model="Unlimited-OCR", served_pages_per_request=3
+    )
+    with Workspace(settings) as workspace:
+        identity = workspace.engine(JobOptions(engine="served")).identity()
+    assert (identity["engine"], identity["model"], identity["pages_per_request"]) == ("served", "Unlimited-OCR", 3)
