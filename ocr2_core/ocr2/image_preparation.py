@@ -81,13 +81,15 @@ class PagePixels:
 
     `page`: (3, side, side) float32, the whole page. `tiles`: (tile_count, 3, tile_side, tile_side) float32, row by row,
     or None. `grid`: (columns, rows) of tiles, (1, 1) without tiles. `token_count`: visual tokens of the page, its
-    newlines and separator included.
+    newlines and separator included. `row_lengths`: visual tokens of each row, its newline not counted: first the
+    rows of the tiles, then those of the whole page.
     """
 
     page: torch.Tensor
     tiles: torch.Tensor | None
     grid: tuple[int, int]
     token_count: int
+    row_lengths: tuple[int, ...]
 
 
 def prepare_page(
@@ -109,6 +111,7 @@ def prepare_page(
         tiles=tiles,
         grid=grid,
         token_count=visual_token_count(height, width, mode, settings),
+        row_lengths=_row_lengths(None if tiles is None else grid, settings),
     )
 
 
@@ -117,13 +120,19 @@ def visual_token_count(
 ) -> int:
     """Visual tokens of a page of this size: rows of tokens, a newline after each, one separator; tiles come on top."""
     settings = settings or ImageSettings()
+    is_tiled = mode is ImageMode.GUNDAM and max(height_px, width_px) > settings.tile_side_px
+    rows = _row_lengths(tile_grid(height_px, width_px, settings) if is_tiled else None, settings)
+    return sum(rows) + len(rows) + 1
+
+
+def _row_lengths(grid: tuple[int, int] | None, settings: ImageSettings) -> tuple[int, ...]:
     side = settings.tokens_a_side(settings.page_side_px)
-    count = side * (side + 1) + 1
-    if mode is ImageMode.GUNDAM and max(height_px, width_px) > settings.tile_side_px:
-        columns, rows = tile_grid(height_px, width_px, settings)
-        side = settings.tokens_a_side(settings.tile_side_px)
-        count += rows * side * (columns * side + 1)
-    return count
+    rows = (side,) * side
+    if grid is None:
+        return rows
+    columns, tile_rows = grid
+    side = settings.tokens_a_side(settings.tile_side_px)
+    return (columns * side,) * (tile_rows * side) + rows
 
 
 def model_inputs(pages: Sequence[PagePixels]) -> dict[str, Any]:

@@ -76,6 +76,11 @@ def test_tile_grid_is_that_of_the_checkpoints_processor(size: tuple[int, int], g
     assert tile_grid(*size, ImageSettings()) == grid
 
 
+def test_rows_of_tiles_come_before_those_of_the_page() -> None:
+    assert prepare_page(noise(1755, 1240)).row_lengths == (16,) * 16
+    assert prepare_page(noise(1755, 1240), ImageMode.GUNDAM).row_lengths == (20,) * 30 + (16,) * 16
+
+
 def test_page_is_centred_on_gray_and_normalised() -> None:
     page = prepare_page(np.full((1000, 500), 255, np.uint8)).page
     assert page.shape == (3, 1024, 1024)
