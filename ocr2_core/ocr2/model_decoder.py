@@ -85,7 +85,7 @@ class ModelDecoder:
         tokens = 1 + prompt_token_count + len(page_token_counts) + self.local.window
         return blocks * self.pool.block_bytes + tokens * self.local.token_bytes
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def open_sequence(
         self, pages: Sequence[EncodedPage], prompt_token_ids: Sequence[int]
     ) -> tuple[int, NDArray[np.float32]]:
@@ -104,7 +104,7 @@ class ModelDecoder:
         state.current_page_index = pages[0].page_index
         return slot, self._logits(hidden)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def hand_over(
         self, sequence: int, kept_page_indexes: Sequence[int], new_pages: Sequence[EncodedPage], boundary: Boundary
     ) -> NDArray[np.float32] | None:
@@ -134,7 +134,7 @@ class ModelDecoder:
             state.current_page_index = state.pages[0].page_index
         return self._logits(hidden) if boundary is Boundary.RESTART else None
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def step(self, token_ids: dict[int, int]) -> dict[int, NDArray[np.float32]]:
         """See `PageDecoder`."""
         if not token_ids:

@@ -13,7 +13,7 @@ from ocr2_core.ocr2.model import SrSwaOcrModel
 from ocr2_core.ocr2.page_decoder import EncodedPage
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def encode_pages(
     model: SrSwaOcrModel, pages: Sequence[tuple[int, PagePixels]], batch_pages: int = 4
 ) -> list[EncodedPage]:

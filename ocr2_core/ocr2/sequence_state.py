@@ -1,11 +1,11 @@
 """One open sequence: its pages, the places of its tokens, and its positions.
 
 Positions. A group's reference tokens stand as they would in a prompt of their own: BOS at `base`, then the pages one
-after the other, then the prompt; output tokens count on from there. Rotary attention sees differences only, so `base` is
-free: the first group has base 0, and a carried group has the base that leaves its overlap pages where they are (BOS
-goes right before the first of them). The output of a carried group counts on from behind the new prompt, where the
-ring's tokens are put by turning their keys once. So a hand-over moves positions by the pages of a group and never by its text;
-past `position_limit` the overlap pages' keys are turned too, once, and the base is 0 again.
+after the other, then the prompt; output tokens count on from there. Rotary attention sees differences only, so `base`
+is free: the first group has base 0, and a carried group has the base that leaves its overlap pages where they are
+(BOS goes right before the first of them). The output of a carried group counts on from behind the new prompt, where
+the ring's tokens are put by turning their keys once. So a hand-over moves positions by the pages of a group and never
+by its text; past `position_limit` the overlap pages' keys are turned too, once, and the base is 0 again.
 """
 
 from __future__ import annotations

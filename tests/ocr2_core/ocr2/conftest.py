@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from transformers.models.unlimited_ocr.configuration_unlimited_ocr import UnlimitedOcrConfig
 from transformers.models.unlimited_ocr.modeling_unlimited_ocr import UnlimitedOcrForConditionalGeneration
 
+from ocr2_core.ocr2.decode_step import SelectionSettings
 from ocr2_core.ocr2.model import SrSwaOcrModel, load_model
+from ocr2_core.ocr2.model_decoder import DecoderSettings, ModelDecoder
 from ocr2_core.ocr2.page_decoder import EncodedPage
 
 torch.set_num_threads(1)
@@ -116,3 +119,19 @@ def random_pages(
 
 def random_tokens(count: int, seed: int = 5) -> list[int]:
     return [int(token) for token in np.random.default_rng(seed).integers(4, VOCABULARY, count)]
+
+
+def make_decoder(model: SrSwaOcrModel, **settings: Any) -> ModelDecoder:
+    """Selects everything unless told otherwise."""
+    kernel = settings.pop("kernel", None)
+    values = {"pool_blocks": 400, "selection": SelectionSettings(block_budget=None), **settings}
+    return ModelDecoder(model, DecoderSettings(**values), page_token_id=PAGE, kernel=kernel)
+
+
+def feed(decoder: ModelDecoder, sequence: int, tokens: list[int]) -> NDArray[np.float32]:
+    """Logits (tokens, V) after each token, fed to this sequence alone."""
+    return np.stack([decoder.step({sequence: token})[sequence] for token in tokens])
+
+
+def largest_difference(first: Any, second: Any) -> float:
+    return float(np.abs(np.asarray(first) - np.asarray(second)).max())
