@@ -1,0 +1,272 @@
+"""Infinite decoding: a document of any length read in page groups, with a cache that never holds more than one group.
+
+A document is one state machine (a generator of requests, see `operations`): it asks for a sequence, feeds tokens,
+hands the sequence over to the next group, and settles every page. It holds at most one open sequence. A page's result
+is handed out once it is final: when its group's page markers are reconciled with its pages.
+
+What a group's trouble costs: pages that cannot be told apart are read alone (see `alignment`), a page that looped or
+hit its budget is read alone, and the pages behind it in a sequence opened anew. After trouble the next group starts
+clean whatever the boundary, so that no broken text is carried on. After `max_faults` in one group the rest is read
+page by page; each pass settles a page or counts a fault, so every document ends.
+
+Going on after a kill: `Grouping.resume_page_index` says where to start feeding again. With RESTART the output is the
+same as if nothing had happened, because groups share no state. With CARRY and RECOMPUTE the overlap page is read again
+first, alone, to have a ring to carry: the ring's context then lacks the pages before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ocr2_core.ocr2.guards import GuardSettings
+from ocr2_core.ocr2.operations import (
+    AwaitPages,
+    CloseSequence,
+    GroupNeverFits,
+    HandOver,
+    NoRoom,
+    OpenSequence,
+    PageReading,
+    Request,
+    SequenceLost,
+    SourcePage,
+)
+from ocr2_core.ocr2.page_decoder import Boundary, EncodedPage
+from ocr2_core.ocr2.page_groups import Grouping
+from ocr2_core.ocr2.sequence_reading import Ending, Logits, OutputVocabulary, Pass, PassSettings, read_pass
+from ocr2_core.ocr2.settling import Settling, alone_reading, settle_pass
+
+logger = logging.getLogger(__name__)
+
+Requests = Generator[Request, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingSettings:
+    """`timeout_seconds`: how long a document may be decoded, from its first sequence on. `release_finished_pages`:
+    pages leave the cache two pages after they were read, which saves memory and hides them from the pages that
+    follow."""
+
+    grouping: Grouping
+    boundary: Boundary = Boundary.RESTART
+    guards: GuardSettings = field(default_factory=GuardSettings)
+    timeout_seconds: float | None = None
+    release_finished_pages: bool = False
+    max_faults: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PageGroup:
+    """`overlap` pages were read in the group before; `new` ones were not."""
+
+    overlap: tuple[SourcePage, ...]
+    new: tuple[SourcePage, ...]
+    is_last: bool
+
+    @property
+    def pages(self) -> tuple[SourcePage, ...]:
+        return (*self.overlap, *self.new)
+
+
+class DocumentDecoding:
+    """One document. Feed it pages in order of their index, then `end` it; `requests` runs it; take results as they
+    come.
+
+    Every page that was fed comes out exactly once, in order.
+    """
+
+    def __init__(
+        self,
+        vocabulary: OutputVocabulary,
+        settings: DecodingSettings,
+        *,
+        name: str = "document",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._vocabulary = vocabulary
+        self._settings = settings
+        self._clock = clock
+        self._deadline_s: float | None = None
+        self._arrived: deque[SourcePage] = deque()
+        self._has_ended = False
+        self._last_fed = -1
+        self._overlap: tuple[SourcePage, ...] = ()
+        self._settling = Settling()
+        self._is_open = False
+
+    def feed(self, page: SourcePage) -> None:
+        """Add the next page."""
+        if self._has_ended or page.page_index <= self._last_fed:
+            raise ValueError(f"page {page.page_index + 1} came after page {self._last_fed + 1} or after the end")
+        self._last_fed = page.page_index
+        self._arrived.append(page)
+        self._settling.expect(page.page_index)
+
+    def end(self) -> None:
+        """No more pages will come."""
+        self._has_ended = True
+
+    def has_group(self) -> bool:
+        """Whether the next group can be read. It takes a look at one page behind it, to know whether it is the last."""
+        if self._has_ended or not self._arrived:
+            return self._has_ended
+        return self._arrived[-1].page_index >= self._next_group_end()
+
+    def take_results(self) -> list[PageReading]:
+        """The pages that became final since the last call, in order."""
+        return self._settling.take()
+
+    def give_up(self, reason: str) -> None:
+        """Settle every page that was fed and is not final as failed."""
+        self._settling.fail_all(reason)
+
+    def requests(self) -> Requests:
+        """Read the document. Raises GroupNeverFits."""
+        while True:
+            while not self.has_group():
+                yield AwaitPages()
+            if not self._arrived:
+                break
+            group = self._take_group()
+            yield from self._read_group(group)
+            next_first = self._grouping.first_page_of(self._grouping.group_of(group.new[0].page_index) + 1)
+            self._overlap = tuple(page for page in group.pages if page.page_index >= next_first)
+            self._settling.forget_before(next_first)
+        yield from self._close()
+
+    @property
+    def _grouping(self) -> Grouping:
+        return self._settings.grouping
+
+    def _next_group_end(self) -> int:
+        return self._grouping.end_of(self._grouping.group_of(self._arrived[0].page_index))
+
+    def _take_group(self) -> PageGroup:
+        end = self._next_group_end()
+        first = end - self._grouping.page_chunk_size
+        new = []
+        while self._arrived and self._arrived[0].page_index < end:
+            new.append(self._arrived.popleft())
+        overlap = tuple(page for page in self._overlap if page.page_index >= first)
+        return PageGroup(overlap, tuple(new), is_last=self._has_ended and not self._arrived)
+
+    def _read_group(self, group: PageGroup) -> Requests:
+        pages, result = yield from self._read_on(group)
+        faults = 0
+        while pages := (yield from self._settle(pages, result)):
+            faults += 1
+            if faults > self._settings.max_faults or len(pages) == 1:
+                for page in pages:
+                    self._settling.settle_alone((yield from self._read_alone(page)))
+                break
+            result = yield from self._read_anew(pages)
+        may_hand_over = not group.is_last and (self._settings.boundary is not Boundary.RESTART or self.has_group())
+        if not may_hand_over:
+            yield from self._close()
+
+    def _read_on(self, group: PageGroup) -> Generator[Request, Any, tuple[list[SourcePage], Pass]]:
+        """The group's first pass: in the sequence that is open, else in a new one."""
+        if self._is_open:
+            boundary = self._settings.boundary if group.overlap else Boundary.RESTART
+            is_carry = boundary is Boundary.CARRY
+            kept = tuple(page.page_index for page in group.overlap) if is_carry else ()
+            added = tuple(page.encoded for page in (group.new if is_carry else group.pages))
+            to_read = list(group.pages if boundary is Boundary.RESTART else group.new)
+            try:
+                logits = yield HandOver(kept, added, boundary)
+                return to_read, (yield from self._pass(to_read, logits, group))
+            except NoRoom:
+                logger.info("%s: no room to hand over; the group starts anew", self.name)
+                self._is_open = False
+            except SequenceLost as error:
+                self._is_open = False
+                return to_read, Pass(ending=Ending.LOST, detail=str(error))
+        to_read = list(group.pages)
+        return to_read, (yield from self._read_anew(to_read, group))
+
+    def _read_anew(self, pages: Sequence[SourcePage], group: PageGroup | None = None) -> Generator[Request, Any, Pass]:
+        yield from self._close()
+        vocabulary = self._vocabulary
+        prompt = vocabulary.single_prompt_token_ids if len(pages) == 1 else vocabulary.group_prompt_token_ids
+        return (yield from self._open_and_read(pages, tuple(page.encoded for page in pages), prompt, group))
+
+    def _read_alone(self, page: SourcePage) -> Generator[Request, Any, PageReading]:
+        """The page by itself, at a higher resolution where there is one."""
+        yield from self._close()
+        prompt = self._vocabulary.single_prompt_token_ids
+        try:
+            encoded = page.encode_alone()
+        except Exception as error:
+            logger.warning("%s: page %d is read again as it was: %s", self.name, page.page_index + 1, error)
+            encoded = page.encoded
+        try:
+            result = yield from self._open_and_read([page], (encoded,), prompt)
+        except GroupNeverFits as error:
+            result = Pass(ending=Ending.LOST, detail=str(error))
+        yield from self._close()
+        return alone_reading(page.page_index, result)
+
+    def _open_and_read(
+        self,
+        pages: Sequence[SourcePage],
+        encoded: tuple[EncodedPage, ...],
+        prompt: tuple[int, ...],
+        group: PageGroup | None = None,
+    ) -> Generator[Request, Any, Pass]:
+        if self._deadline_s is not None and self._clock() >= self._deadline_s:
+            return Pass(ending=Ending.TIMEOUT)
+        try:
+            logits = yield OpenSequence(encoded, prompt)
+        except SequenceLost as error:
+            return Pass(ending=Ending.LOST, detail=str(error))
+        self._is_open = True
+        if self._deadline_s is None and self._settings.timeout_seconds is not None:
+            self._deadline_s = self._clock() + self._settings.timeout_seconds
+        return (yield from self._pass(pages, logits, group))
+
+    def _pass(
+        self, pages: Sequence[SourcePage], logits: Logits | None, group: PageGroup | None
+    ) -> Generator[Request, Any, Pass]:
+        settings = PassSettings(
+            self._settings.guards, self._settings.release_finished_pages, self._clock, self._deadline_s
+        )
+        goes_on = group is not None and not group.is_last and self._settings.boundary is not Boundary.RESTART
+        kept = [page.page_index for page in pages[len(pages) - self._grouping.chunk_overlap :]] if goes_on else []
+        return (
+            yield from read_pass(
+                [page.page_index for page in pages],
+                logits,
+                self._vocabulary,
+                settings,
+                ends_when_full=goes_on,
+                kept_page_indexes=frozenset(kept),
+            )
+        )
+
+    def _settle(self, pages: Sequence[SourcePage], result: Pass) -> Generator[Request, Any, list[SourcePage]]:
+        """Settle what the pass read; returns the pages that still have to be read."""
+        settling = settle_pass([page.page_index for page in pages], result, self._settling)
+        by_index = {page.page_index: page for page in pages}
+        if not result.is_complete:
+            yield from self._close()
+        reading: PageReading | None = None
+        while True:
+            try:
+                page_index = settling.send(reading) if reading is not None else next(settling)
+            except StopIteration as end:
+                remaining = [by_index[page_index] for page_index in end.value]
+                if remaining:
+                    yield from self._close()
+                return remaining
+            reading = yield from self._read_alone(by_index[page_index])
+
+    def _close(self) -> Requests:
+        if self._is_open:
+            self._is_open = False
+            yield CloseSequence()
