@@ -99,12 +99,6 @@ def small_window_model(tmp_path_factory: pytest.TempPathFactory) -> SrSwaOcrMode
     return load_model(save_checkpoint(tmp_path_factory.mktemp("window8"), small_config(window=8)))
 
 
-@pytest.fixture(scope="session")
-def one_layer_model(tmp_path_factory: pytest.TempPathFactory) -> SrSwaOcrModel:
-    """One dense layer, window 8: keys and values of a page depend on that page alone."""
-    return load_model(save_checkpoint(tmp_path_factory.mktemp("one_layer"), small_config(window=8, layers=1)))
-
-
 def random_pages(
     count: int, side: int = 16, *, first: int = 0, seed: int = 1, hidden_size: int = 64
 ) -> list[EncodedPage]:
