@@ -6,7 +6,8 @@ fills the unused columns of block tables, so that gathers have fixed shapes.
 
 Layout: keys and values (layers, key/value heads, blocks, block tokens, head size). Within a layer and head a block is
 one contiguous tile, which a kernel loads at once, and gathering blocks into (heads, columns, head size) is a single
-copy. Each block has a summary per layer, the mean of its keys (layers, heads, blocks, head size).
+copy. Each block has a summary per layer, the mean of its keys, (layers, blocks, heads, head size): scoring neighbouring
+blocks is one matrix product over contiguous memory.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class BlockPool:
         shape = (layers, key_heads, block_count + 1, block_tokens, head_size)
         self.keys = torch.zeros(shape, dtype=dtype, device=device)
         self.values = torch.zeros(shape, dtype=dtype, device=device)
-        self.summaries = torch.zeros((*shape[:3], head_size), dtype=dtype, device=device)
+        self.summaries = torch.zeros((layers, shape[2], key_heads, head_size), dtype=dtype, device=device)
         self.block_lengths = torch.zeros(block_count + 1, dtype=torch.int32, device=device)
         self.block_count = block_count
         self.block_tokens = block_tokens
@@ -70,7 +71,7 @@ class BlockPool:
     @property
     def summary_bytes(self) -> int:
         """Bytes of one block's summaries over all layers."""
-        return int(self.summaries[:, :, 0].nbytes)
+        return int(self.summaries[:, 0].nbytes)
 
     @property
     def storage_bytes(self) -> int:
@@ -125,14 +126,15 @@ class BlockPool:
         if not blocks:
             return
         index = torch.tensor(blocks, device=self.keys.device)
-        lengths = self.block_lengths[index].clamp(min=1).view(1, -1, 1)
+        lengths = self.block_lengths[index].clamp(min=1).view(-1, 1, 1)
         for layer in range(self.keys.shape[0]):
             # Columns beyond a partial block's length are zero, so the sum needs no mask.
             sums = self.keys[layer][:, index].sum(dim=2, dtype=torch.float32)
-            self.summaries[layer][:, index] = (sums / lengths).to(self.summaries.dtype)
+            self.summaries[layer, index] = (sums.transpose(0, 1) / lengths).to(self.summaries.dtype)
 
     def _zero(self, blocks: Sequence[int]) -> None:
         if blocks:
             index = torch.tensor(blocks, device=self.keys.device)
-            for tensor in (self.keys, self.values, self.summaries):
-                tensor[:, :, index] = 0
+            self.keys[:, :, index] = 0
+            self.values[:, :, index] = 0
+            self.summaries[:, index] = 0

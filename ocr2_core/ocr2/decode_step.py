@@ -239,9 +239,10 @@ class SelectionGroup:
             blocks = len(state.block_table)
             if state.first_block_of_run is not None:
                 # Blocks that lie side by side need no copy of their summaries.
-                summaries = pool.summaries[layer][:, state.first_block_of_run : state.first_block_of_run + blocks]
+                first = state.first_block_of_run
+                summaries = pool.summaries[layer, first : first + blocks]
             else:
-                summaries = pool.summaries[layer].index_select(1, state.block_table)
+                summaries = pool.summaries[layer].index_select(0, state.block_table)
             logits[row, :, :blocks] = summary_logits(queries[row].to(summaries.dtype), summaries, scale)
         return logits
 

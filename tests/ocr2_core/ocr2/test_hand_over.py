@@ -169,8 +169,8 @@ def test_memory_never_exceeds_one_group(
 
 def poison(decoder: ModelDecoder) -> None:
     free = torch.tensor(decoder.pool._free)
-    for tensor in (decoder.pool.keys, decoder.pool.values, decoder.pool.summaries):
-        tensor[:, :, free] = float("nan")
+    decoder.pool.keys[:, :, free] = decoder.pool.values[:, :, free] = float("nan")
+    decoder.pool.summaries[:, free] = float("nan")
 
 
 @pytest.mark.parametrize("side", [16, 5])

@@ -11,7 +11,7 @@ from ocr2_core.ocr2.token_selector import select_blocks
 
 def test_logits_are_scaled_dot_products_with_the_heads_own_key_head() -> None:
     queries = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 2.0]])
-    summaries = torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]])
+    summaries = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
     assert summary_logits(queries, summaries, 0.5).tolist() == [[0.5], [1.0], [3.0], [4.0]]
 
 
@@ -87,11 +87,11 @@ def test_a_trained_gate_scores_projected_queries_against_projected_summaries(tmp
     save_gates(tmp_path, tensors)
     gates = load_gates(tmp_path, **GEOMETRY)
     assert gates is not None
-    queries, mean_keys = torch.randn(4, 8), torch.randn(2, 5, 8)
+    queries, mean_keys = torch.randn(4, 8), torch.randn(5, 2, 8)
     projected = torch.einsum("hd,hde->he", queries, gates.page_gate[1])
     for head in range(4):
         query = queries[head] @ tensors["layers.1.page_gate.query_proj"][head]
-        keys = mean_keys[head // 2] @ tensors["layers.1.page_gate.key_proj"][head // 2]
+        keys = mean_keys[:, head // 2] @ tensors["layers.1.page_gate.key_proj"][head // 2]
         expected = keys @ query / 3**0.5
         torch.testing.assert_close(summary_logits(projected, mean_keys, 8**-0.5)[head], expected, rtol=1e-4, atol=1e-5)
 
