@@ -56,7 +56,8 @@ def align(
 ) -> Generator[int, str | None, Alignment]:
     """Find each page's piece. Yields page positions to be read alone and takes their text (None: could not be read).
 
-    `known` holds readings of pages that exist already, such as the overlap page's in the group before.
+    `known` holds readings of pages that exist already, such as the overlap page's in the group before; None there is
+    a page that surely has no piece.
     """
     search = _Search(page_count, [shingles(piece) for piece in pieces], dict(known))
     yield from search.run(0, page_count, 0, len(pieces))
@@ -70,6 +71,7 @@ class _Search:
         self._page_count = page_count
         self._pieces = pieces
         self._readings = known
+        self._unreadable: set[int] = set()
 
     def run(self, first: int, end: int, first_piece: int, end_piece: int) -> Generator[int, str | None, None]:
         """Align pages first..end with pieces first_piece..end_piece (ends excluded)."""
@@ -82,10 +84,14 @@ class _Search:
                 return
             page = self._page_to_compare(pages, first_piece, end_piece)
             if page is None:
-                self.found.piece_of.update(zip(pages, range(first_piece, end_piece), strict=True))
+                self._pair_off(pages, first_piece, end_piece)
                 return
             if page not in self._readings:
-                self._readings[page] = yield page
+                reading = yield page
+                if reading is None:
+                    self._unreadable.add(page)
+                    continue
+                self._readings[page] = reading
             piece = self._matching_piece(pages, page, first_piece, end_piece)
             if piece is not None:
                 break
@@ -94,20 +100,30 @@ class _Search:
         yield from self.run(first, page, first_piece, piece)
         yield from self.run(page + 1, end, piece + 1, end_piece)
 
+    def _pair_off(self, pages: list[int], first_piece: int, end_piece: int) -> None:
+        """In order. Counts differ only where no page could be read alone; then nothing better is known."""
+        count = min(len(pages), end_piece - first_piece)
+        self.found.piece_of.update(zip(pages[:count], range(first_piece, first_piece + count), strict=True))
+        self.found.unmatched.update(pages[count:])
+        self.found.dropped.extend(range(first_piece + count, end_piece))
+
     def _page_to_compare(self, pages: list[int], first_piece: int, end_piece: int) -> int | None:
         """The page whose reading tells most now; None where pages and pieces pair off and nothing speaks against it."""
         read_already = next((page for page in pages if page in self._readings), None)
         if read_already is not None:
             return read_already
+        readable = [page for page in pages if page not in self._unreadable]
+        if not readable:
+            return None
         count = end_piece - first_piece
         if len(pages) == count:
             repeated = self._repeated_piece(first_piece, end_piece)
-            return None if repeated is None else pages[repeated - first_piece]
+            return pages[repeated - first_piece] if repeated is not None and len(readable) == len(pages) else None
         is_everything = end_piece == len(self._pieces) and pages[-1] == self._page_count - 1
         if count < len(pages) and is_everything and first_piece == 0:
             # the commonest fault is an early end: then this page has the last piece
-            return pages[count - 1]
-        return pages[len(pages) // 2]
+            return pages[count - 1] if pages[count - 1] in readable else readable[-1]
+        return readable[len(readable) // 2]
 
     def _repeated_piece(self, first_piece: int, end_piece: int) -> int | None:
         for piece in range(first_piece + 1, end_piece):

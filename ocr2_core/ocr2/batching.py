@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ocr2_core.errors import EngineError
@@ -25,6 +25,7 @@ from ocr2_core.ocr2.operations import (
     HandOver,
     NoRoom,
     OpenSequence,
+    ReleasePages,
     Request,
     SequenceLost,
 )
@@ -54,17 +55,22 @@ class BatchReport:
     pool_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenSequence:
+    number: int
+    prompt_token_count: int
+    held_bytes: int
+
+
 @dataclass(slots=True)
 class _Reader:
-    """A document being read, with the request it waits on."""
+    """A document being read, with the request it waits on and its open sequences: the last one gets the tokens."""
 
     document: DocumentDecoding
     requests: Requests
     request: Request | None = None
-    sequence: int | None = None
-    prompt_token_count: int = 0
-    held_bytes: int = 0
-    error: Exception | None = field(default=None)
+    open: list[_OpenSequence] = field(default_factory=list)
+    error: Exception | None = None
 
 
 class ContinuousBatch:
@@ -99,7 +105,7 @@ class ContinuousBatch:
         for reader in [*self._waiting, *self._reading]:
             if reader.document is document:
                 reader.requests.close()
-                self._close(reader)
+                self._close_all(reader)
         self._waiting = deque(reader for reader in self._waiting if reader.document is not document)
         self._reading = [reader for reader in self._reading if reader.document is not document]
         self._done.pop(id(document), None)
@@ -157,13 +163,16 @@ class ContinuousBatch:
     def _open(self, reader: _Reader, request: OpenSequence) -> bool:
         counts = [page.token_count for page in request.pages]
         needed = self._decoder.sequence_bytes(counts, len(request.prompt_token_ids))
-        if not self._fits(needed):
+        if not reader.open and not self._fits(needed):
             return False
         start = self._clock()
         try:
-            reader.sequence, logits = self._decoder.open_sequence(request.pages, request.prompt_token_ids)
+            number, logits = self._decoder.open_sequence(request.pages, request.prompt_token_ids)
         except PoolExhausted:
-            if any(other.sequence is not None for other in self._reading):
+            if reader.open:
+                self._throw(reader, NoRoom("the pool is used up"))
+                return True
+            if any(other.open for other in self._reading):
                 return False
             self._throw(reader, self._never_fits(len(request.pages), needed))
             return True
@@ -171,27 +180,26 @@ class ContinuousBatch:
             logger.exception("%s: a sequence could not be opened", reader.document.name)
             self._throw(reader, SequenceLost(f"{type(error).__name__}: {error}"))
             return True
-        reader.prompt_token_count = len(request.prompt_token_ids)
-        reader.held_bytes = needed
+        reader.open.append(_OpenSequence(number, len(request.prompt_token_ids), needed))
         self.report.sequence_count += 1
         self._after_prefill(start)
         self._answer(reader, logits)
         return True
 
     def _hand_over(self, reader: _Reader, request: HandOver) -> None:
-        assert reader.sequence is not None
+        sequence = reader.open[-1]
         kept = len(request.kept_page_indexes) if request.boundary is Boundary.CARRY else 0
         counts = [page.token_count for page in request.new_pages]
         # pages of one group are of one size
-        needed = self._decoder.sequence_bytes([*counts[:1] * kept, *counts], reader.prompt_token_count)
-        if needed > reader.held_bytes and not self._fits(needed, reader.held_bytes):
+        needed = self._decoder.sequence_bytes([*counts[:1] * kept, *counts], sequence.prompt_token_count)
+        if needed > sequence.held_bytes and not self._fits(needed, sequence.held_bytes):
             self._close(reader)
             self._throw(reader, NoRoom("the next page group is larger"))
             return
         start = self._clock()
         try:
             logits = self._decoder.hand_over(
-                reader.sequence, request.kept_page_indexes, request.new_pages, request.boundary
+                sequence.number, request.kept_page_indexes, request.new_pages, request.boundary
             )
         except PoolExhausted:
             self._close(reader)
@@ -202,7 +210,7 @@ class ContinuousBatch:
             self._close(reader)
             self._throw(reader, SequenceLost(f"{type(error).__name__}: {error}"))
             return
-        reader.held_bytes = needed
+        reader.open[-1] = replace(sequence, held_bytes=needed)
         self.report.hand_over_count += 1
         self._after_prefill(start)
         self._answer(reader, logits)
@@ -216,8 +224,8 @@ class ContinuousBatch:
     def _step(self) -> bool:
         running: dict[int, tuple[_Reader, FeedToken]] = {}
         for reader in self._reading:
-            if isinstance(reader.request, FeedToken) and reader.sequence is not None:
-                running[reader.sequence] = (reader, reader.request)
+            if isinstance(reader.request, FeedToken):
+                running[reader.open[-1].number] = (reader, reader.request)
         if not running:
             return False
         start = self._clock()
@@ -225,8 +233,7 @@ class ContinuousBatch:
             for sequence, (_, request) in running.items():
                 if request.current_page_index is not None:
                     self._decoder.set_current_page(sequence, request.current_page_index)
-                for page_index in request.released_page_indexes:
-                    self._decoder.release_page(sequence, page_index)
+                self._release(sequence, request.released_page_indexes)
             answers = self._decoder.step({sequence: request.token_id for sequence, (_, request) in running.items()})
         except Exception as error:
             # the state of every sequence in a step that failed is unknown: each document reads its pages again
@@ -255,8 +262,11 @@ class ContinuousBatch:
     def _resume(self, reader: _Reader, resume: Callable[[], Request]) -> None:
         try:
             reader.request = resume()
-            while isinstance(reader.request, CloseSequence):
-                self._close(reader)
+            while isinstance(reader.request, CloseSequence | ReleasePages):
+                if isinstance(reader.request, CloseSequence):
+                    self._close(reader)
+                else:
+                    self._release(reader.open[-1].number, reader.request.page_indexes)
                 reader.request = reader.requests.send(None)
         except StopIteration:
             self._finish(reader, None)
@@ -266,17 +276,22 @@ class ContinuousBatch:
             self._finish(reader, error)
 
     def _finish(self, reader: _Reader, error: Exception | None) -> None:
-        self._close(reader)
+        self._close_all(reader)
         reader.request = None
         reader.error = error
         self._reading = [other for other in self._reading if other is not reader]
         self._done[id(reader.document)] = reader
 
+    def _release(self, sequence: int, page_indexes: tuple[int, ...]) -> None:
+        for page_index in page_indexes:
+            self._decoder.release_page(sequence, page_index)
+
     def _close(self, reader: _Reader) -> None:
-        if reader.sequence is not None:
-            sequence, reader.sequence = reader.sequence, None
-            reader.held_bytes = 0
-            self._decoder.close_sequence(sequence)
+        self._decoder.close_sequence(reader.open.pop().number)
+
+    def _close_all(self, reader: _Reader) -> None:
+        while reader.open:
+            self._close(reader)
 
     def _after_prefill(self, start: float) -> None:
         usage = self._decoder.usage()

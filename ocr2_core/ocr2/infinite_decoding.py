@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ocr2_core.ledger import PageStatus
 from ocr2_core.ocr2.guards import GuardSettings
 from ocr2_core.ocr2.operations import (
     AwaitPages,
@@ -32,6 +33,7 @@ from ocr2_core.ocr2.operations import (
     NoRoom,
     OpenSequence,
     PageReading,
+    ReleasePages,
     Request,
     SequenceLost,
     SourcePage,
@@ -57,6 +59,7 @@ class DecodingSettings:
     guards: GuardSettings = field(default_factory=GuardSettings)
     timeout_seconds: float | None = None
     release_finished_pages: bool = False
+    verifies_carried: bool = True
     max_faults: int = 3
 
 
@@ -144,6 +147,14 @@ class DocumentDecoding:
     def _grouping(self) -> Grouping:
         return self._settings.grouping
 
+    @property
+    def _carries_on(self) -> bool:
+        """Whether decoding goes on over a group's end; without overlap there is nothing to carry it."""
+        return self._settings.boundary is not Boundary.RESTART and self._grouping.chunk_overlap > 0
+
+    def _goes_on_after(self, group: PageGroup) -> bool:
+        return self._carries_on and not group.is_last
+
     def _next_group_end(self) -> int:
         return self._grouping.end_of(self._grouping.group_of(self._arrived[0].page_index))
 
@@ -158,16 +169,21 @@ class DocumentDecoding:
 
     def _read_group(self, group: PageGroup) -> Requests:
         pages, result = yield from self._read_on(group)
+        is_counted = len(result.pieces) == len(pages)
+        last_text = None
+        if self._goes_on_after(group) and self._settings.verifies_carried and result.is_complete and is_counted:
+            last_text = yield from self._read_last_beside(group, pages)
         faults = 0
-        while pages := (yield from self._settle(pages, result)):
-            faults += 1
-            if faults > self._settings.max_faults or len(pages) == 1:
+        while pages := (yield from self._settle(pages, result, last_text)):
+            faults, last_text = faults + 1, None
+            is_last_resort = faults > self._settings.max_faults
+            if is_last_resort or (len(pages) == 1 and self._settling.is_suspect(pages[0].page_index)):
                 for page in pages:
                     self._settling.settle_alone((yield from self._read_alone(page)))
                 break
             result = yield from self._read_anew(pages)
-        may_hand_over = not group.is_last and (self._settings.boundary is not Boundary.RESTART or self.has_group())
-        if not may_hand_over:
+        may_hand_over = self._goes_on_after(group) or (not group.is_last and self.has_group())
+        if faults or not may_hand_over:
             yield from self._close()
 
     def _read_on(self, group: PageGroup) -> Generator[Request, Any, tuple[list[SourcePage], Pass]]:
@@ -180,13 +196,15 @@ class DocumentDecoding:
             to_read = list(group.pages if boundary is Boundary.RESTART else group.new)
             try:
                 logits = yield HandOver(kept, added, boundary)
-                return to_read, (yield from self._pass(to_read, logits, group))
+                result = yield from self._pass(to_read, logits, group)
+                self._is_open = result.is_open
+                return to_read, result
             except NoRoom:
                 logger.info("%s: no room to hand over; the group starts anew", self.name)
                 self._is_open = False
             except SequenceLost as error:
                 self._is_open = False
-                return to_read, Pass(ending=Ending.LOST, detail=str(error))
+                return to_read, Pass(ending=Ending.LOST, detail=str(error), is_open=False)
         to_read = list(group.pages)
         return to_read, (yield from self._read_anew(to_read, group))
 
@@ -200,17 +218,42 @@ class DocumentDecoding:
         """The page by itself, at a higher resolution where there is one."""
         yield from self._close()
         prompt = self._vocabulary.single_prompt_token_ids
+        encodings = [page.encoded]
         try:
-            encoded = page.encode_alone()
+            encodings.insert(0, page.encode_alone())
         except Exception as error:
             logger.warning("%s: page %d is read again as it was: %s", self.name, page.page_index + 1, error)
-            encoded = page.encoded
-        try:
-            result = yield from self._open_and_read([page], (encoded,), prompt)
-        except GroupNeverFits as error:
-            result = Pass(ending=Ending.LOST, detail=str(error))
+        result = Pass()
+        for encoded in encodings:
+            try:
+                result = yield from self._open_and_read([page], (encoded,), prompt)
+                break
+            except GroupNeverFits as error:
+                result = Pass(ending=Ending.LOST, detail=str(error))
         yield from self._close()
         return alone_reading(page.page_index, result)
+
+    def _read_last_beside(self, group: PageGroup, pages: Sequence[SourcePage]) -> Generator[Request, Any, str | None]:
+        """Read the last page of a group by itself, beside the sequence that will be handed over.
+
+        A decoder that is to go on at a group's end need not say there how many pages it read, so a skipped page would
+        shift all that follow: only the last page's text shows whether the count of markers is right. (With RESTART
+        the decoder stops by itself.) Finished pages make room for it. None where it cannot be read.
+        """
+        kept = {page.page_index for page in group.pages[len(group.pages) - self._grouping.chunk_overlap :]}
+        kept.add(pages[-1].page_index)
+        if self._settings.release_finished_pages:
+            kept.update(page.page_index for page in pages[:-2])
+        yield ReleasePages(tuple(page.page_index for page in group.pages if page.page_index not in kept))
+        try:
+            logits = yield OpenSequence((pages[-1].encoded,), self._vocabulary.single_prompt_token_ids)
+        except (NoRoom, SequenceLost):
+            return None
+        result = yield from self._pass(pages[-1:], logits, None)
+        if result.is_open:
+            yield CloseSequence()
+        reading = alone_reading(pages[-1].page_index, result)
+        return None if reading.status is PageStatus.FAILED else reading.text
 
     def _open_and_read(
         self,
@@ -224,11 +267,13 @@ class DocumentDecoding:
         try:
             logits = yield OpenSequence(encoded, prompt)
         except SequenceLost as error:
-            return Pass(ending=Ending.LOST, detail=str(error))
-        self._is_open = True
+            return Pass(ending=Ending.LOST, detail=str(error), is_open=False)
         if self._deadline_s is None and self._settings.timeout_seconds is not None:
             self._deadline_s = self._clock() + self._settings.timeout_seconds
-        return (yield from self._pass(pages, logits, group))
+        self._is_open = True
+        result = yield from self._pass(pages, logits, group)
+        self._is_open = result.is_open
+        return result
 
     def _pass(
         self, pages: Sequence[SourcePage], logits: Logits | None, group: PageGroup | None
@@ -236,7 +281,7 @@ class DocumentDecoding:
         settings = PassSettings(
             self._settings.guards, self._settings.release_finished_pages, self._clock, self._deadline_s
         )
-        goes_on = group is not None and not group.is_last and self._settings.boundary is not Boundary.RESTART
+        goes_on = group is not None and self._goes_on_after(group)
         kept = [page.page_index for page in pages[len(pages) - self._grouping.chunk_overlap :]] if goes_on else []
         return (
             yield from read_pass(
@@ -249,9 +294,11 @@ class DocumentDecoding:
             )
         )
 
-    def _settle(self, pages: Sequence[SourcePage], result: Pass) -> Generator[Request, Any, list[SourcePage]]:
+    def _settle(
+        self, pages: Sequence[SourcePage], result: Pass, last_text: str | None
+    ) -> Generator[Request, Any, list[SourcePage]]:
         """Settle what the pass read; returns the pages that still have to be read."""
-        settling = settle_pass([page.page_index for page in pages], result, self._settling)
+        settling = settle_pass([page.page_index for page in pages], result, self._settling, last_text)
         by_index = {page.page_index: page for page in pages}
         if not result.is_complete:
             yield from self._close()

@@ -38,10 +38,21 @@ class AwaitPages:
 
 @dataclass(frozen=True, slots=True)
 class OpenSequence:
-    """Start a sequence as soon as there is room. Answer: logits. Thrown: GroupNeverFits, SequenceLost."""
+    """Start a sequence as soon as there is room. Answer: logits. Thrown: GroupNeverFits, SequenceLost.
+
+    A document that has a sequence open already may open one more, which then gets its tokens until it is closed; that
+    one must fit at once, or NoRoom is thrown.
+    """
 
     pages: tuple[EncodedPage, ...]
     prompt_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePages:
+    """Give back finished pages of the open sequence. Answer: None."""
+
+    page_indexes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +78,7 @@ class CloseSequence:
     """Give the sequence back. Answer: None."""
 
 
-Request = AwaitPages | OpenSequence | HandOver | FeedToken | CloseSequence
+Request = AwaitPages | OpenSequence | ReleasePages | HandOver | FeedToken | CloseSequence
 
 
 class GroupNeverFits(EngineError):
@@ -75,7 +86,8 @@ class GroupNeverFits(EngineError):
 
 
 class NoRoom(OcrError):
-    """A larger group found no room at its hand-over; the sequence was closed, the group can be opened anew."""
+    """There is no room at once: for a larger group at its hand-over (the sequence was closed), or for a second sequence
+    (the first is still open)."""
 
 
 class SequenceLost(OcrError):

@@ -60,12 +60,14 @@ class Piece:
 
 @dataclass(slots=True)
 class Pass:
-    """`pieces` are complete, `broken` is the page that was being written when the pass was broken off."""
+    """`pieces` are complete, `broken` is the page that was being written when the pass was broken off. `is_open`:
+    whether the sequence still is."""
 
     pieces: list[Piece] = field(default_factory=list)
     ending: Ending = Ending.STOP
     broken: Piece | None = None
     detail: str = ""
+    is_open: bool = True
 
     @property
     def is_complete(self) -> bool:
@@ -126,8 +128,12 @@ def read_pass(
             if settings.release_finished_pages and position >= 2:
                 released = tuple(page for page in (page_indexes[position - 2],) if page not in kept_page_indexes)
             logits = yield FeedToken(token, current_page_index=page_indexes[position], released_page_indexes=released)
-    except (SequenceLost, DecodingFault) as error:
+    except DecodingFault as error:
         return writer.broken_off(Ending.LOST, str(error))
+    except SequenceLost as error:
+        result = writer.broken_off(Ending.LOST, str(error))
+        result.is_open = False
+        return result
 
 
 class _Writer:

@@ -44,6 +44,9 @@ class Settling:
         reading = self._settled.get(page_index)
         return None if reading is None or reading.status is PageStatus.FAILED else reading.text
 
+    def is_suspect(self, page_index: int) -> bool:
+        return page_index in self._reasons
+
     def suspect(self, page_index: int, reason: str) -> None:
         """Note the trouble with a page; the first is told. When the page is settled, it is so as repaired."""
         self._reasons.setdefault(page_index, reason)
@@ -127,11 +130,12 @@ def _broken_reason(result: Pass) -> str:
 
 
 def settle_pass(
-    page_indexes: Sequence[int], result: Pass, settling: Settling
+    page_indexes: Sequence[int], result: Pass, settling: Settling, last_text: str | None = None
 ) -> Generator[int, PageReading, list[int]]:
     """Settle the pages of a pass. Yields pages to be read alone, takes their readings, returns those still to be read.
 
-    Pages settled before (the overlap) are read for comparison only.
+    Pages settled before (the overlap) are read for comparison only. `last_text`: the last page read alone, where it
+    was.
     """
     count = len(page_indexes)
     reached = count
@@ -140,6 +144,8 @@ def settle_pass(
     for position, page_index in enumerate(page_indexes):
         if settling.is_settled(page_index):
             known[position] = settling.text_of(page_index)
+    if last_text is not None:
+        known[count - 1] = last_text
     if result.broken is not None or not (result.is_complete or result.ending is Ending.EXTRA):
         reached = min(len(result.pieces), count)
     pages_to_align = reached

@@ -81,6 +81,7 @@ class Script:
     seed: int = 0
     pages: dict[int, list[str]] = field(default_factory=dict)
     token_count: int = 49
+    goes_on: bool = False  # at a group's end it writes a page marker and not the stop, unless the document ends there
     alone_token_count: int = 81
     struck: dict[Fault, int] = field(default_factory=dict)
     read_alone: list[int] = field(default_factory=list)
@@ -108,7 +109,7 @@ class Script:
                 return self.struck[fault] <= fault.times
         return False
 
-    def output(self, page_indexes: Sequence[int], is_alone: bool) -> list[int]:
+    def output(self, page_indexes: Sequence[int], is_alone: bool, is_single: bool = False) -> list[int]:
         """What the model writes for these pages, each page with its marker before it, and the stop."""
         written: list[int] = []
         for index in page_indexes:
@@ -132,6 +133,8 @@ class Script:
                 written += [PAGE, *tokens]
             if self.strikes("extra", index, is_alone):
                 written += [PAGE, *self.words.ids(page_strings(index, 99))]
+        if self.goes_on and not is_single and page_indexes[-1] != self.page_count - 1:
+            written += [PAGE, *self.words.ids(page_strings(page_indexes[-1], 55))]
         return [*written, STOP]
 
 
@@ -180,7 +183,8 @@ class ScriptedDecoder:
         number = next(number for number in range(10**6) if number not in self.sequences)
         script: Script = pages[0].features[0]
         is_alone = len(pages) == 1 and pages[0].token_count == script.alone_token_count
-        output = script.output([page.page_index for page in pages], is_alone)
+        is_single = tuple(prompt_token_ids) == Words.single_prompt_token_ids
+        output = script.output([page.page_index for page in pages], is_alone, is_single)
         self.sequences[number] = _Sequence(blocks, script, output, len(prompt_token_ids))
         self.opened.append(tuple(page.page_index for page in pages))
         self._note_peak()

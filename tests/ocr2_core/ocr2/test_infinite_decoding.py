@@ -54,7 +54,8 @@ def test_300_pages_come_out_once_in_order(boundary: str) -> None:
     readings = read(document, settings(105, 1, boundary), decoder)
     assert_text(readings, document)
     assert trouble(readings) == {}
-    assert decoder.opened == [tuple(range(105))]
+    proofs = [] if boundary == "restart" else [(104,), (208,)]
+    assert decoder.opened == [tuple(range(105)), *proofs]
     kept = (104,) if boundary == "carry" else ()
     first_new = 105 if boundary == "carry" else 104
     assert decoder.hand_overs == [
@@ -63,11 +64,36 @@ def test_300_pages_come_out_once_in_order(boundary: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("boundary", ["carry", "recompute"])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_decoder_that_goes_on_at_a_group_end_is_handed_over_there(boundary: str, early: bool) -> None:
+    document = script(16)
+    document.goes_on = True
+    decoder = ScriptedDecoder(document.words)
+    readings = read(document, settings(6, 1, boundary, release_finished_pages=early), decoder)
+    assert_text(readings, document)
+    assert trouble(readings) == {}
+    # the last page of each group is read beside it: nothing else shows that the count of markers is right
+    assert decoder.opened == [(0, 1, 2, 3, 4, 5), (5,), (10,)]
+    assert decoder.peak_kv_bytes == (6 * 3 * BLOCK_TOKENS + 1 + 3 + 6 + WINDOW) * TOKEN_BYTES
+    assert document.read_alone == []
+
+
+@pytest.mark.parametrize("kind", ["skip", "double", "split"])
+@pytest.mark.parametrize("page_index", [0, 1, 4, 5, 8, 10])
+def test_no_fault_hides_where_a_decoder_goes_on(kind: str, page_index: int) -> None:
+    document = script(16, Fault(kind, page_index))
+    document.goes_on = True
+    readings = read(document, settings(6, 1, "carry"))
+    assert_text(readings, document)
+    assert all(status == "repaired" for status, _ in trouble(readings).values())
+
+
 def test_a_carried_page_is_not_read_twice_and_a_restarted_one_is() -> None:
     steps = {}
     for boundary in BOUNDARIES:
         decoder = ScriptedDecoder(Words())
-        read(Script(decoder.words, 11), settings(6, 1, boundary), decoder)
+        read(Script(decoder.words, 11), settings(6, 1, boundary, verifies_carried=False), decoder)
         steps[boundary] = len(decoder.batch_sizes)
     a_page = len(page_strings(0)) + 1
     assert steps["carry"] == steps["recompute"] == 11 * a_page
@@ -115,8 +141,8 @@ def test_finished_pages_leave_early_where_that_is_allowed() -> None:
     decoder = ScriptedDecoder(document.words)
     readings = read(document, settings(6, 1, "carry", release_finished_pages=True), decoder)
     assert_text(readings, document)
-    # all but the page being read and the one before; the overlap is needed at the hand-over
-    assert decoder.released == [0, 1, 2, 3, 6, 7, 8, 11]
+    # all but the page being read and the one before; at a group's end all but the overlap, for the proof beside it
+    assert decoder.released == [0, 1, 2, 3, 4, 6, 7, 8, 5, 9, 11]
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
