@@ -7,6 +7,8 @@ named `sr_swa`: a forward pass that carries a `decode_step` attends through it; 
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -91,16 +93,17 @@ def load_model(
     path_or_id: str | Path,
     *,
     revision: str | None = None,
+    sha256: Mapping[str, str] | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
 ) -> SrSwaOcrModel:
     """Load a checkpoint in transformers' `unlimited_ocr` format, with its trained gates if it has any.
 
     `path_or_id`: a local folder, or a model id on the hub (then `revision`: a commit, branch or tag). `dtype`: None
-    takes the checkpoint's own.
+    takes the checkpoint's own. `sha256`: hex digests by file name; every weight file must be named and match.
 
-    Raises EngineError when it cannot be found or is not of this format, GateFileError for a gate file that cannot be
-    used.
+    Raises EngineError when it cannot be found, does not match, or is not of this format, GateFileError for a gate file
+    that cannot be used.
     """
     folder = Path(path_or_id)
     if not folder.is_dir():
@@ -115,6 +118,8 @@ def load_model(
                 f"model {path_or_id} (revision {revision or 'main'}) cannot be fetched: {error}. "
                 "Check the id and the network, or give a local folder."
             ) from error
+    if sha256 is not None:
+        _check_digests(folder, sha256)
     try:
         model = SrSwaOcrModel.from_pretrained(folder, dtype=dtype or "auto", local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
@@ -130,3 +135,19 @@ def load_model(
     model.train(False)
     torch.nn.Module.to(model, device)
     return model
+
+
+def _check_digests(folder: Path, expected: Mapping[str, str]) -> None:
+    unnamed = sorted({path.name for path in folder.glob("*.safetensors")} - expected.keys())
+    if unnamed:
+        raise EngineError(f"{folder} holds weight files without an expected SHA-256: {', '.join(unnamed)}")
+    for name, digest in expected.items():
+        try:
+            with (folder / name).open("rb") as file:
+                actual = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise EngineError(f"{folder / name} cannot be read to check its SHA-256: {error}") from error
+        if actual != digest.lower():
+            raise EngineError(
+                f"{folder / name} has SHA-256 {actual}, expected {digest}. Fetch it again from a source you trust."
+            )

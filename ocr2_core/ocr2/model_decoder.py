@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ocr2_core.ocr2.block_pool import BlockPool
-from ocr2_core.ocr2.decode_step import AttentionKernel, DecodeStep, SelectionSettings
-from ocr2_core.ocr2.errors import DecoderError, PoolExhausted, UnknownPage, UnknownSequence
+from ocr2_core.ocr2.decode_step import AttentionKernel, DecodeStep
+from ocr2_core.ocr2.errors import DecoderError, UnknownPage, UnknownSequence
+from ocr2_core.ocr2.group_cache import GroupCache
 from ocr2_core.ocr2.image_preparation import PagePixels
-from ocr2_core.ocr2.local_cache import LocalCache, turn_angles, turn_keys
+from ocr2_core.ocr2.local_cache import LocalCache
 from ocr2_core.ocr2.model import SrSwaOcrModel
 from ocr2_core.ocr2.page_decoder import Boundary, EncodedPage, KvUsage
 from ocr2_core.ocr2.page_encoder import encode_pages
-from ocr2_core.ocr2.page_layout import BLOCK_TOKENS, PageLayout, page_layout
-from ocr2_core.ocr2.prefill import TokenPlaces, prefill
-from ocr2_core.ocr2.sequence_state import CachedPage, SequenceState
+from ocr2_core.ocr2.page_layout import BLOCK_TOKENS
+from ocr2_core.ocr2.selection import SelectionSettings
+from ocr2_core.ocr2.sequence_state import SequenceState
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,13 @@ class ModelDecoder:
             zero_released=settings.zero_released,
         )
         self.local = LocalCache(**shape, window=text.sliding_window, dtype=dtype, device=self._device)
+        self._groups = GroupCache(
+            model,
+            self.pool,
+            self.local,
+            prefill_chunk_tokens=settings.prefill_chunk_tokens,
+            position_limit=settings.position_limit,
+        )
         self._sequences: dict[int, SequenceState] = {}
 
     def encode_pages(self, pages: Sequence[tuple[int, PagePixels]], batch_pages: int = 4) -> list[EncodedPage]:
@@ -92,12 +100,12 @@ class ModelDecoder:
         """See `PageDecoder`."""
         if not pages:
             raise DecoderError("a sequence needs at least one page")
-        self._check_free(pages, released=0)
+        self._groups.check_free(pages)
         slot = next(number for number in range(len(self._sequences) + 1) if number not in self._sequences)
         state = SequenceState(slot, tuple(prompt_token_ids))
         self._sequences[slot] = state
         try:
-            hidden = self._prefill_group(state, pages, base=0)
+            hidden = self._groups.prefill_group(state, pages)
         except BaseException:
             self.close_sequence(slot)
             raise
@@ -122,14 +130,13 @@ class ModelDecoder:
         if not kept_page_indexes and not new_pages:
             raise DecoderError("a group needs at least one page")
         dropped = [page for page in state.pages if page.page_index not in kept_page_indexes]
-        self._check_free(new_pages, released=sum(len(page.blocks) for page in dropped))
+        self._groups.check_free(new_pages, sum(len(page.blocks) for page in dropped))
         for page in dropped:
-            self._drop(state, page)
+            self._groups.drop_page(state, page)
         if boundary is Boundary.RESTART:
             self.local.clear(state.slot)
             state.output_count = state.next_position = 0
-        base = self._base(state, new_pages)
-        hidden = self._prefill_group(state, new_pages, base)
+        hidden = self._groups.prefill_group(state, new_pages)
         if state.page_place(state.current_page_index) is None:
             state.current_page_index = state.pages[0].page_index
         return self._logits(hidden) if boundary is Boundary.RESTART else None
@@ -167,7 +174,7 @@ class ModelDecoder:
         place = state.page_place(page_index)
         if place is None:
             raise UnknownPage(f"page index {page_index} is not in the cache of sequence {sequence}")
-        self._drop(state, state.pages[place])
+        self._groups.drop_page(state, state.pages[place])
         state.rebuild_table(self._device)
 
     def close_sequence(self, sequence: int) -> None:
@@ -195,126 +202,9 @@ class ModelDecoder:
         except KeyError:
             raise UnknownSequence(f"sequence {sequence} is not open") from None
 
-    def _check_free(self, pages: Sequence[EncodedPage], released: int) -> None:
-        wanted = sum(len(self._layout(page).block_lengths) for page in pages)
-        if wanted > self.pool.free_count + released:
-            raise PoolExhausted(wanted, self.pool.free_count + released, self.pool.block_count)
-
-    def _layout(self, page: EncodedPage) -> PageLayout:
-        return page_layout(page.token_count, page.row_lengths, self.settings.block_tokens)
-
-    def _drop(self, state: SequenceState, page: CachedPage) -> None:
-        """Release a page's blocks and its separator; the last separator moves into the hole."""
-        self.pool.release(page.blocks)
-        state.pages.remove(page)
-        last = state.kept_count - 1
-        self.local.drop_kept(state.slot, page.separator_column, last)
-        for other in state.pages:
-            if other.separator_column == last:
-                other.separator_column = page.separator_column
-        state.kept_count = last
-
-    def _base(self, state: SequenceState, new_pages: Sequence[EncodedPage]) -> int:
-        """BOS's position in the next group: right before the first kept page, whose keys so need no turn. Where that
-        would put the group beyond the position limit, the kept pages are turned back to the start instead."""
-        if not state.pages:
-            return 0
-        base = state.pages[0].first_position - 1
-        end = state.pages[-1].end_position + sum(page.token_count for page in new_pages) + len(state.prompt_token_ids)
-        if end > self.settings.position_limit and base > 0:
-            self._turn_pages(state, -base)
-            return 0
-        return base
-
-    def _turn_pages(self, state: SequenceState, distance: int) -> None:
-        cosine, sine = self._angles(distance)
-        blocks = torch.cat([torch.tensor(page.blocks, dtype=torch.int64) for page in state.pages]).to(self._device)
-        separators = torch.tensor([page.separator_column for page in state.pages], device=self._device)
-        for layer in range(self.pool.keys.shape[0]):
-            self.pool.keys[layer][:, blocks] = turn_keys(self.pool.keys[layer][:, blocks], cosine, sine)
-            kept = self.local.kept_keys(layer)[state.slot]
-            kept[:, separators] = turn_keys(kept[:, separators], cosine, sine)
-        self.pool.summarise(blocks.tolist())
-        for page in state.pages:
-            page.first_position += distance
-
-    def _angles(self, distance: int) -> tuple[Tensor, Tensor]:
-        return turn_angles(self.model.model.language_model.rotary_emb.inv_freq, distance)
-
-    def _prefill_group(self, state: SequenceState, new_pages: Sequence[EncodedPage], base: int) -> Tensor:
-        """Prefill BOS at `base`, the new pages behind the kept ones, and the prompt; put the ring's tokens behind it.
-        Returns the last hidden state (hidden size,)."""
-        kept_pages = list(state.pages)
-        prompt_count = len(state.prompt_token_ids)
-        first_separator = 1 + prompt_count
-        state.kept_count = first_separator + len(kept_pages)
-        self.local.reserve(
-            state.slot + 1, self.local.window + state.kept_count + len(new_pages), self.local.selected[0].shape[1]
-        )
-        position = kept_pages[-1].end_position if kept_pages else base + 1
-        places = [_kept_place(base, 0, 1)]
-        for page in new_pages:
-            layout = self._layout(page)
-            blocks = self.pool.allocate(layout.block_lengths)
-            cached = CachedPage(page.page_index, layout, blocks, position, state.kept_count)
-            state.pages.append(cached)
-            state.kept_count += 1
-            places.append(self._page_places(cached))
-            position = cached.end_position
-        places.append(_kept_place(position, 1, prompt_count))
-        embed = self.model.model.language_model.embed_tokens
-        bos = self.model.text_config.bos_token_id
-        embeddings = torch.cat(
-            [
-                embed(torch.tensor([bos], device=self._device)),
-                *(page.features.to(self._device, embed.weight.dtype) for page in new_pages),
-                embed(torch.tensor(state.prompt_token_ids, dtype=torch.int64, device=self._device)),
-            ]
-        )
-        hidden = prefill(
-            self.model.model.language_model,
-            embeddings,
-            _joined(places, self._device),
-            _joined([self._page_places(page) for page in kept_pages], self._device),
-            pool=self.pool,
-            local=self.local,
-            slot=state.slot,
-            chunk_tokens=self.settings.prefill_chunk_tokens,
-        )
-        self.pool.summarise([block for page in state.pages[len(kept_pages) :] for block in page.blocks])
-        ring = min(state.output_count, self.local.window)
-        next_position = position + prompt_count + ring
-        if ring and next_position != state.next_position:
-            self.local.turn_ring(state.slot, *self._angles(next_position - state.next_position))
-        state.next_position = next_position
-        state.rebuild_table(self._device)
-        return hidden
-
-    def _page_places(self, page: CachedPage) -> TokenPlaces:
-        size = self.settings.block_tokens
-        offsets = torch.tensor(page.layout.stream, dtype=torch.int64)
-        columns = torch.tensor([block * size + place for block in page.blocks for place in range(size)])[: len(offsets)]
-        pool_columns = torch.full((page.token_count,), -1, dtype=torch.int64)
-        pool_columns[offsets] = columns.to(torch.int64)
-        kept_columns = torch.full_like(pool_columns, -1)
-        kept_columns[page.layout.separator] = page.separator_column
-        positions = torch.arange(page.first_position, page.end_position)
-        return TokenPlaces(positions, pool_columns, kept_columns)
-
     def _logits(self, hidden: Tensor) -> NDArray[np.float32]:
         logits: NDArray[np.float32] = self.model.lm_head(hidden).float().cpu().numpy()
         return logits
-
-
-def _kept_place(position: int, column: int, count: int) -> TokenPlaces:
-    columns = torch.arange(column, column + count)
-    return TokenPlaces(torch.arange(position, position + count), torch.full_like(columns, -1), columns)
-
-
-def _joined(places: Sequence[TokenPlaces], device: torch.device) -> TokenPlaces:
-    empty = torch.zeros(0, dtype=torch.int64)
-    total = sum(places, TokenPlaces(empty, empty, empty))
-    return TokenPlaces(total.positions.to(device), total.pool_columns.to(device), total.kept_columns.to(device))
 
 
 def _stop_ids(eos: int | list[int] | None) -> frozenset[int]:

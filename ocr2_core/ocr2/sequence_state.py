@@ -38,11 +38,6 @@ class CachedPage:
         """Position behind its last token."""
         return self.first_position + self.token_count
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether its last block is not full."""
-        return len(self.layout.stream) % self.layout.block_tokens != 0
-
 
 @dataclass(slots=True)
 class SequenceState:
@@ -60,10 +55,13 @@ class SequenceState:
     gather_due: bool = True
     select_due: bool = True
     steps_since_selection: int = 0
-    # The block table, rebuilt when pages change: (M,) block numbers and the place of each block's page.
+    # Set by `rebuild_table`: (M,) block numbers and the place of each block's page; the first block where they are
+    # numbered without a gap; blocks of the two neighbouring pages that have most; whether any block is not full.
     block_table: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     block_pages: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     first_block_of_run: int | None = None
+    largest_pair: int = 0
+    has_partial_block: bool = False
 
     def page_place(self, page_index: int) -> int | None:
         """Place of a page in `pages`; None if it is not in the cache."""
@@ -81,15 +79,13 @@ class SequenceState:
     @property
     def block_count(self) -> int:
         """Blocks of all its pages."""
-        return sum(len(page.blocks) for page in self.pages)
+        return len(self.block_table)
 
     def selected_count(self, block_budget: int | None) -> int:
         """Blocks a step attends to: the budget, at least what two neighbouring pages need, at most all there are."""
         if block_budget is None:
             return self.block_count
-        sizes = [len(page.blocks) for page in self.pages]
-        pairs = [first + second for first, second in zip(sizes, [*sizes[1:], 0], strict=True)]
-        return min(max([block_budget, *pairs]), self.block_count)
+        return min(max(block_budget, self.largest_pair), self.block_count)
 
     def rebuild_table(self, device: torch.device | str) -> None:
         """Call after pages came or went."""
@@ -99,4 +95,9 @@ class SequenceState:
         self.block_pages = torch.tensor(places, dtype=torch.int64, device=device)
         is_run = bool(blocks) and blocks == list(range(blocks[0], blocks[0] + len(blocks)))
         self.first_block_of_run = blocks[0] if is_run else None
+        sizes = [len(page.blocks) for page in self.pages]
+        self.largest_pair = max(
+            (first + second for first, second in zip(sizes, [*sizes[1:], 0], strict=True)), default=0
+        )
+        self.has_partial_block = any(len(p.layout.stream) % p.layout.block_tokens for p in self.pages)
         self.gather_due = self.select_due = True

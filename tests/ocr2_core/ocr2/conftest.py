@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from transformers.models.unlimited_ocr.configuration_unlimited_ocr import UnlimitedOcrConfig
 from transformers.models.unlimited_ocr.modeling_unlimited_ocr import UnlimitedOcrForConditionalGeneration
 
-from ocr2_core.ocr2.decode_step import SelectionSettings
 from ocr2_core.ocr2.model import SrSwaOcrModel, load_model
 from ocr2_core.ocr2.model_decoder import DecoderSettings, ModelDecoder
 from ocr2_core.ocr2.page_decoder import EncodedPage
+from ocr2_core.ocr2.selection import SelectionSettings
 
 torch.set_num_threads(1)
 

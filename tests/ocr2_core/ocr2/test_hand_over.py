@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from ocr2_core.ocr2.block_pool import BlockPool
-from ocr2_core.ocr2.decode_step import SelectionSettings
 from ocr2_core.ocr2.errors import DecoderError, PoolExhausted, UnknownPage
 from ocr2_core.ocr2.model import SrSwaOcrModel, load_model
 from ocr2_core.ocr2.model_decoder import ModelDecoder
 from ocr2_core.ocr2.page_decoder import Boundary, EncodedPage
+from ocr2_core.ocr2.selection import SelectionSettings
 from tests.ocr2_core.ocr2.conftest import (
     feed,
     largest_difference,

@@ -1,5 +1,6 @@
 """Selection, batching and prefill of the model decoder."""
 
+import hashlib
 import random
 from pathlib import Path
 
@@ -9,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from ocr2_core.errors import EngineError
-from ocr2_core.ocr2.decode_step import SelectionSettings
 from ocr2_core.ocr2.errors import DecoderError, GateFileError, PoolExhausted, UnknownPage, UnknownSequence
 from ocr2_core.ocr2.gates import GATE_FILE, save_gates
 from ocr2_core.ocr2.model import SrSwaOcrModel, load_model
 from ocr2_core.ocr2.model_decoder import ModelDecoder
+from ocr2_core.ocr2.selection import SelectionSettings
 from ocr2_core.ocr2.sr_swa_attention import sr_swa_attention_reference
 from tests.ocr2_core.ocr2.conftest import (
     feed,
@@ -223,3 +224,23 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         load_model(tmp_path / "nowhere")
     with pytest.raises(EngineError, match="cannot be loaded"):
         load_model(tmp_path)
+
+
+def test_weights_are_checked_against_their_digests(checkpoint: Path) -> None:
+    digest = hashlib.sha256((checkpoint / "model.safetensors").read_bytes()).hexdigest()
+    load_model(checkpoint, sha256={"model.safetensors": digest})
+    with pytest.raises(EngineError, match=f"has SHA-256 {digest}, expected 0000"):
+        load_model(checkpoint, sha256={"model.safetensors": "0" * 64})
+    with pytest.raises(EngineError, match=r"without an expected SHA-256: model\.safetensors"):
+        load_model(checkpoint, sha256={})
+
+
+def test_a_sequence_whose_pages_were_all_released_decodes_on(small_window_model: SrSwaOcrModel) -> None:
+    for kernel in (None, sr_swa_attention_reference):
+        decoder = make_decoder(small_window_model, selection=SPARSE, kernel=kernel)
+        sequence, _ = decoder.open_sequence(random_pages(2), random_tokens(3))
+        feed(decoder, sequence, random_tokens(3))
+        for page in (1, 0):
+            decoder.release_page(sequence, page)
+        assert np.isfinite(feed(decoder, sequence, random_tokens(12))).all()
+        assert decoder.pool.used_count == 0
