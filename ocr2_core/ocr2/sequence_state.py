@@ -11,6 +11,7 @@ by its text; past `position_limit` the overlap pages' keys are turned too, once,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -96,8 +97,6 @@ class SequenceState:
         is_run = bool(blocks) and blocks == list(range(blocks[0], blocks[0] + len(blocks)))
         self.first_block_of_run = blocks[0] if is_run else None
         sizes = [len(page.blocks) for page in self.pages]
-        self.largest_pair = max(
-            (first + second for first, second in zip(sizes, [*sizes[1:], 0], strict=True)), default=0
-        )
+        self.largest_pair = max(map(sum, pairwise([*sizes, 0])), default=0)
         self.has_partial_block = any(len(p.layout.stream) % p.layout.block_tokens for p in self.pages)
         self.gather_due = self.select_due = True
