@@ -8,6 +8,7 @@ named `sr_swa`: a forward pass that carries a `decode_step` attends through it; 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -27,6 +28,9 @@ from ocr2_core.ocr2.decode_step import DecodeStep
 from ocr2_core.ocr2.gates import TrainedGates, load_gates, save_gates
 
 ATTENTION_NAME = "sr_swa"
+_CHECKPOINT_FILES = ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"]
+
+logger = logging.getLogger(__name__)
 
 
 def _sr_swa_forward(
@@ -100,11 +104,14 @@ def load_model(
     """Load a checkpoint in transformers' `unlimited_ocr` format, with its trained gates if it has any.
 
     `path_or_id`: a local folder, or a model id on the hub (then `revision`: a commit, branch or tag). `dtype`: None
-    takes the checkpoint's own. `sha256`: hex digests by file name; every weight file must be named and match.
+    takes the checkpoint's own, but fp32 for one stored in float16, whose range is too small for this model family.
+    `sha256`: hex digests by file name; every weight file must be named and match.
 
     Raises EngineError when it cannot be found, does not match, or is not of this format, GateFileError for a gate file
     that cannot be used.
     """
+    if dtype is torch.float16:
+        raise EngineError("float16 garbles this model family's output (values overflow). Use bfloat16 or float32.")
     folder = Path(path_or_id)
     if not folder.is_dir():
         if folder.is_absolute() or len(folder.parts) != 2:
@@ -112,7 +119,7 @@ def load_model(
                 f"there is no model folder {folder}. Give a folder, or a model id such as baidu/Unlimited-OCR."
             )
         try:
-            folder = Path(snapshot_download(str(path_or_id), revision=revision))
+            folder = Path(snapshot_download(str(path_or_id), revision=revision, allow_patterns=_CHECKPOINT_FILES))
         except Exception as error:
             raise EngineError(
                 f"model {path_or_id} (revision {revision or 'main'}) cannot be fetched: {error}. "
@@ -124,6 +131,9 @@ def load_model(
         model = SrSwaOcrModel.from_pretrained(folder, dtype=dtype or "auto", local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise EngineError(f"{folder} cannot be loaded as an unlimited_ocr checkpoint: {error}") from error
+    if model.dtype is torch.float16:
+        logger.warning("%s is stored in float16; it runs in float32, because float16 overflows", folder)
+        torch.nn.Module.float(model)
     text = model.text_config
     model.gates = load_gates(
         folder,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from ocr2_core.ocr2.page_encoder import encode_pages
 from ocr2_core.ocr2.page_layout import BLOCK_TOKENS
 from ocr2_core.ocr2.selection import SelectionSettings
 from ocr2_core.ocr2.sequence_state import SequenceState
+from ocr2_core.ocr2.triton_decode import kernel_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,20 @@ class ModelDecoder:
         *,
         page_token_id: int,
         stop_token_ids: frozenset[int] | None = None,
-        kernel: AttentionKernel | None = None,
+        kernel: AttentionKernel | Literal["auto"] | None = "auto",
     ) -> None:
         """`page_token_id`: the tokenizer's id of `<PAGE>`. `stop_token_ids`: None takes the model's end-of-text ids.
-        `kernel`: an attention kernel that reads blocks in place; None gathers the selected blocks."""
+        `kernel`: an attention kernel that reads blocks in place; None gathers the selected blocks; "auto" takes the
+        Triton kernel where it runs and gathers elsewhere."""
         text: Any = model.text_config
         self.page_token_id = page_token_id
         self.stop_token_ids = _stop_ids(text.eos_token_id) if stop_token_ids is None else stop_token_ids
         self.vocabulary_size: int = text.vocab_size
         self.model = model
         self.settings = settings
-        self._kernel = kernel
         embedding = model.model.language_model.embed_tokens.weight
         self._device, dtype = embedding.device, embedding.dtype
+        self._kernel = kernel_for(self._device) if kernel == "auto" else kernel
         shape = {"layers": text.num_hidden_layers, "key_heads": text.num_key_value_heads, "head_size": text.head_dim}
         self.pool = BlockPool(
             **shape,

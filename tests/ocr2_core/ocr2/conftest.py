@@ -117,7 +117,7 @@ def random_tokens(count: int, seed: int = 5) -> list[int]:
 
 def make_decoder(model: SrSwaOcrModel, **settings: Any) -> ModelDecoder:
     """Selects everything unless told otherwise."""
-    kernel = settings.pop("kernel", None)
+    kernel = settings.pop("kernel", "auto")
     values = {"pool_blocks": 400, "selection": SelectionSettings(block_budget=None), **settings}
     return ModelDecoder(model, DecoderSettings(**values), page_token_id=PAGE, kernel=kernel)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 from transformers.models.unlimited_ocr.modeling_unlimited_ocr import UnlimitedOcrForConditionalGeneration
 
+from ocr2_core.ocr2.errors import DecoderError
 from ocr2_core.ocr2.image_preparation import PagePixels
 from ocr2_core.ocr2.model import SrSwaOcrModel, load_model
 from ocr2_core.ocr2.page_decoder import EncodedPage
@@ -135,6 +136,30 @@ def test_greedy_generation_from_pixels(checkpoint: Path, model: SrSwaOcrModel) -
         logits = decoder.step({sequence: ours[-1]})[sequence]
     assert ours == theirs[0, ids.shape[1] :].tolist()
     assert len(set(ours)) > 3
+
+
+def test_tiled_pages_beside_plain_ones(checkpoint: Path, model: SrSwaOcrModel) -> None:
+    """Gundam mode: 3 by 2 tiles of 2 by 2 tokens make rows of 6, the whole page rows of 4; blocks do not fit rows."""
+    generator = torch.Generator().manual_seed(6)
+    page, other = (torch.randn(3, 128, 128, generator=generator) for _ in range(2))
+    tiles = torch.randn(6, 3, 64, 64, generator=generator)
+    decoder = make_decoder(model)
+    tiled = PagePixels(page, tiles, (3, 2), 4 * 7 + 4 * 5 + 1, (6,) * 4 + (4,) * 4)
+    plain = PagePixels(other, None, (1, 1), 21, (4,) * 4)
+    encoded = decoder.encode_pages([(0, plain), (1, tiled), (2, plain)])
+    assert [(item.page_index, len(item.features)) for item in encoded] == [(0, 21), (1, 49), (2, 21)]
+    with torch.no_grad():
+        expected = model.get_image_features(
+            torch.stack((other, page, other)), tiles, [0, 6, 0], [[1, 1], [3, 2], [1, 1]]
+        )
+    for item, features in zip(encoded, expected.pooler_output, strict=True):
+        assert largest_difference(item.features, features) < TOLERANCE
+    prompt, tokens = random_tokens(4), random_tokens(20)
+    sequence, first = decoder.open_sequence(encoded, prompt)
+    ours = np.concatenate([first[None], feed(decoder, sequence, tokens)])
+    assert largest_difference(ours, transformers_logits(checkpoint, encoded, prompt, tokens)) < TOLERANCE
+    with pytest.raises(DecoderError, match="page index 7 became 21 visual tokens"):
+        decoder.encode_pages([(7, PagePixels(other, None, (1, 1), 31, (5,) * 5))])
 
 
 def test_a_checkpoint_goes_through_us_unchanged(checkpoint: Path, model: SrSwaOcrModel, tmp_path: Path) -> None:

@@ -244,3 +244,10 @@ def test_a_sequence_whose_pages_were_all_released_decodes_on(small_window_model:
             decoder.release_page(sequence, page)
         assert np.isfinite(feed(decoder, sequence, random_tokens(12))).all()
         assert decoder.pool.used_count == 0
+
+
+def test_float16_is_never_run(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="Use bfloat16 or float32"):
+        load_model(checkpoint, dtype=torch.float16)
+    load_model(checkpoint).to(torch.float16).save_pretrained(tmp_path)
+    assert load_model(tmp_path).dtype is torch.float32
