@@ -102,6 +102,7 @@ class DocumentDecoding:
         self._overlap: tuple[SourcePage, ...] = ()
         self._settling = Settling()
         self._is_open = False
+        self._unfed_token_ids: tuple[int, ...] = ()
 
     def feed(self, page: SourcePage) -> None:
         """Add the next page."""
@@ -197,7 +198,7 @@ class DocumentDecoding:
             try:
                 logits = yield HandOver(kept, added, boundary)
                 result = yield from self._pass(to_read, logits, group)
-                self._is_open = result.is_open
+                self._after_pass(result)
                 return to_read, result
             except NoRoom:
                 logger.info("%s: no room to hand over; the group starts anew", self.name)
@@ -272,8 +273,12 @@ class DocumentDecoding:
             self._deadline_s = self._clock() + self._settings.timeout_seconds
         self._is_open = True
         result = yield from self._pass(pages, logits, group)
-        self._is_open = result.is_open
+        self._after_pass(result)
         return result
+
+    def _after_pass(self, result: Pass) -> None:
+        self._is_open = result.is_open
+        self._unfed_token_ids = result.unfed_token_ids
 
     def _pass(
         self, pages: Sequence[SourcePage], logits: Logits | None, group: PageGroup | None
@@ -289,6 +294,7 @@ class DocumentDecoding:
                 logits,
                 self._vocabulary,
                 settings,
+                unfed_token_ids=self._unfed_token_ids,
                 ends_when_full=goes_on,
                 kept_page_indexes=frozenset(kept),
             )

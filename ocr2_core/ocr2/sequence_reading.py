@@ -24,7 +24,7 @@ _EXTRA_PIECES = 2  # how far a decoder may write past its last page before it is
 class OutputVocabulary(Protocol):
     """What must be known of a model's tokens beside their numbers."""
 
-    page_token_id: int
+    page_marker_token_ids: tuple[int, ...]
     stop_token_ids: frozenset[int]
     structure: StructureTokens
     group_prompt_token_ids: tuple[int, ...]
@@ -32,6 +32,10 @@ class OutputVocabulary(Protocol):
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The markup these tokens spell, special tokens included."""
+        ...
+
+    def marker_length(self, token_ids: Sequence[int]) -> int:
+        """How many tokens at the end spell a page marker, 0 where none does. A marker may be several tokens."""
         ...
 
 
@@ -68,6 +72,7 @@ class Pass:
     broken: Piece | None = None
     detail: str = ""
     is_open: bool = True
+    unfed_token_ids: tuple[int, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -89,10 +94,12 @@ def read_pass(
     vocabulary: OutputVocabulary,
     settings: PassSettings,
     *,
+    unfed_token_ids: Sequence[int] = (),
     ends_when_full: bool = False,
     kept_page_indexes: frozenset[int] = frozenset(),
 ) -> Generator[FeedToken, Any, Pass]:
-    """Decode until the pages are read; `logits` is None where decoding goes on from a page marker that is not fed yet.
+    """Decode until the pages are read; `logits` is None where decoding goes on from a page marker, whose tokens that
+    were not fed yet are `unfed_token_ids`.
 
     Text before the first marker belongs to the first page, with or without a marker of its own. `ends_when_full`: a
     marker after the last page ends the pass, because the sequence will be handed over there. Pages in
@@ -101,26 +108,29 @@ def read_pass(
     writer = _Writer(page_indexes, vocabulary, settings)
     try:
         if logits is None:
-            writer.begin_page()
-            logits = yield FeedToken(vocabulary.page_token_id, current_page_index=page_indexes[0])
+            writer.begin_page(0)
+            for token in unfed_token_ids:
+                logits = yield FeedToken(token, current_page_index=page_indexes[0])
+        assert logits is not None
         while True:
             if settings.deadline_s is not None and settings.clock() >= settings.deadline_s:
                 return writer.broken_off(Ending.TIMEOUT)
             token = writer.guard.choose(logits)
-            if writer.guard.has_refused and (token in vocabulary.stop_token_ids or token == vocabulary.page_token_id):
-                # it would have repeated itself; that it may not is no end of the page
-                return writer.broken_off(Ending.LOOP)
             if token in vocabulary.stop_token_ids:
-                return writer.ended(Ending.STOP)
-            if token != vocabulary.page_token_id:
-                ending = writer.guard.accept(token)
+                # after a refusal it would have repeated itself; that it may not is no end of the page
+                return writer.broken_off(Ending.LOOP) if writer.guard.has_refused else writer.ended(Ending.STOP)
+            ending = writer.guard.accept(token)
+            marker_length = vocabulary.marker_length(writer.guard.tokens)
+            if not marker_length:
                 if ending is not None:
                     return writer.broken_off(Ending.LOOP if ending is PageEnding.LOOP else Ending.TRUNCATED)
                 logits = yield FeedToken(token)
                 continue
-            writer.begin_page()
+            if writer.guard.has_refused:
+                return writer.broken_off(Ending.LOOP)
+            writer.begin_page(marker_length)
             if ends_when_full and writer.is_full():
-                return writer.finished(Ending.FULL)
+                return writer.finished(Ending.FULL, (token,))
             if writer.is_past_the_end():
                 return writer.finished(Ending.EXTRA)
             position = min(len(writer.result.pieces), len(page_indexes) - 1)
@@ -153,10 +163,11 @@ class _Writer:
         """Whether a page was begun: by a marker, or by text before any marker."""
         return self._has_marker or bool(self.guard.tokens)
 
-    def begin_page(self) -> None:
+    def begin_page(self, marker_length: int) -> None:
+        tokens = self.guard.tokens[: len(self.guard.tokens) - marker_length]
         # white space before the first marker is no page
-        if self._has_marker or self._vocabulary.text(self.guard.tokens).strip():
-            self.result.pieces.append(self._piece(self.guard.tokens))
+        if self._has_marker or self._vocabulary.text(tokens).strip():
+            self.result.pieces.append(self._piece(tokens))
         self._has_marker = True
         self.guard = PageGuard(self._settings.guards, self._vocabulary.structure)
         self._start_s = self._settings.clock()
@@ -165,10 +176,11 @@ class _Writer:
         """The pass, with the page that was being written."""
         if self.is_writing:
             self.result.pieces.append(self._piece(self.guard.tokens))
-        return self.finished(ending)
+        return self.finished(ending, self._vocabulary.page_marker_token_ids)
 
-    def finished(self, ending: Ending) -> Pass:
+    def finished(self, ending: Ending, unfed_token_ids: tuple[int, ...] = ()) -> Pass:
         self.result.ending = ending
+        self.result.unfed_token_ids = unfed_token_ids
         return self.result
 
     def broken_off(self, ending: Ending, detail: str = "") -> Pass:

@@ -28,14 +28,14 @@ INDEX_BYTES = 3
 class Words:
     """The vocabulary: strings and their numbers."""
 
-    page_token_id = PAGE
     stop_token_ids = frozenset({STOP})
     group_prompt_token_ids = (3, 4, 5)
     single_prompt_token_ids = (3, 5)
 
-    def __init__(self) -> None:
+    def __init__(self, page_marker: Sequence[str] = ("<PAGE>",)) -> None:
         self.strings = ["<end>", "<PAGE>", "…", "Multi", " page", " parsing."]
         self._ids = {string: number for number, string in enumerate(self.strings)}
+        self.page_marker_token_ids = tuple(self.id(string) for string in page_marker)
         rows = frozenset({self.id("</tr>")})
         tags = ("<|det|>", "<|/det|>", "<table>", "</table>", "<tr>", "</tr>", "<td>", "</td>")
         self.structure = StructureTokens(frozenset({STOP, PAGE, *(self.id(tag) for tag in tags)}), rows)
@@ -48,6 +48,10 @@ class Words:
 
     def ids(self, strings: Sequence[str]) -> list[int]:
         return [self.id(string) for string in strings]
+
+    def marker_length(self, token_ids: Sequence[int]) -> int:
+        length = len(self.page_marker_token_ids)
+        return length if tuple(token_ids[-length:]) == self.page_marker_token_ids else 0
 
     def text(self, token_ids: Sequence[int]) -> str:
         return "".join(self.strings[token] for token in token_ids)
@@ -111,6 +115,7 @@ class Script:
 
     def output(self, page_indexes: Sequence[int], is_alone: bool, is_single: bool = False) -> list[int]:
         """What the model writes for these pages, each page with its marker before it, and the stop."""
+        marker = self.words.page_marker_token_ids
         written: list[int] = []
         for index in page_indexes:
             tokens = self.words.ids(self.strings(index))
@@ -127,14 +132,14 @@ class Script:
                 tokens = []
             if self.strikes("split", index, is_alone):
                 half = len(tokens) // 2
-                tokens = [*tokens[:half], PAGE, *tokens[half:]]
-            written += [PAGE, *tokens]
+                tokens = [*tokens[:half], *marker, *tokens[half:]]
+            written += [*marker, *tokens]
             if self.strikes("double", index, is_alone):
-                written += [PAGE, *tokens]
+                written += [*marker, *tokens]
             if self.strikes("extra", index, is_alone):
-                written += [PAGE, *self.words.ids(page_strings(index, 99))]
+                written += [*marker, *self.words.ids(page_strings(index, 99))]
         if self.goes_on and not is_single and page_indexes[-1] != self.page_count - 1:
-            written += [PAGE, *self.words.ids(page_strings(page_indexes[-1], 55))]
+            written += [*marker, *self.words.ids(page_strings(page_indexes[-1], 55))]
         return [*written, STOP]
 
 
@@ -218,8 +223,10 @@ class ScriptedDecoder:
         for sequence, token in token_ids.items():
             state = self.sequences[sequence]
             if state.is_carried:
-                # decoding goes on in the middle of the output: with a page marker, as after every page
-                assert token == PAGE
+                # decoding goes on in the middle of the output: with a page marker, or its last token, as after each page
+                marker = self.words.page_marker_token_ids
+                assert token in (marker[0], marker[-1])
+                state.position = len(marker) - 1 if token == marker[-1] else 0
                 state.is_carried = False
             state.fed.append(token)
             state.position = min(state.position + 1, len(state.output) - 1)

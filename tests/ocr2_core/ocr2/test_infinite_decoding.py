@@ -112,6 +112,20 @@ def test_one_group_over_a_short_document_equals_no_grouping(boundary: str, page_
     assert [(r.page_index, r.text, r.status) for r in readings] == [(r.page_index, r.text, r.status) for r in alone]
 
 
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_a_page_marker_may_be_several_tokens(boundary: str) -> None:
+    words = Words(("<", "PAGE", ">"))
+    document = Script(words, 16, [Fault("double", 3), Fault("loop", 8)])
+    readings = read(document, settings(6, 1, boundary))
+    assert_text(readings, document)
+    assert trouble(readings) == {3: ("repaired", "duplicate page"), 8: ("repaired", "loop")}
+    if boundary != "restart":
+        going_on = Script(words, 16, goes_on=True)
+        readings = read(going_on, settings(6, 1, boundary))
+        assert_text(readings, going_on)
+        assert trouble(readings) == {}
+
+
 def test_a_single_page_is_asked_for_with_its_own_prompt() -> None:
     document = script(1)
     prompts = []

@@ -24,7 +24,8 @@ def documents(draw: st.DrawFn) -> tuple[Script, int, int, str]:
     pages = st.integers(0, max(page_count - 1, 0))
     fault = st.builds(Fault, st.sampled_from(KINDS), pages, st.booleans(), st.sampled_from((1, 2, 1000)))
     faults = draw(st.lists(fault, max_size=5, unique=True))
-    return Script(Words(), page_count, faults, draw(st.integers(0, 3)), goes_on=draw(st.booleans())), size, overlap, boundary
+    script = Script(Words(), page_count, faults, draw(st.integers(0, 3)), goes_on=draw(st.booleans()))
+    return script, size, overlap, boundary
 
 
 @given(documents())
