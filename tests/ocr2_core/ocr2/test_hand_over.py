@@ -68,6 +68,20 @@ def test_carry_equals_recompute_where_the_overlap_had_no_earlier_context(small_w
     assert largest_difference(*outputs) < 1e-5
 
 
+@pytest.mark.parametrize("chunk", [7, 273 * 2 + 5])
+def test_a_carried_group_may_be_prefilled_in_chunks(small_window_model: SrSwaOcrModel, chunk: int) -> None:
+    """BOS, two new pages and the prompt are 552 tokens: the second size leaves a last chunk of one."""
+    pages = random_pages(4)
+    outputs = []
+    for chunk_tokens in (100_000, chunk):
+        decoder = make_decoder(small_window_model, prefill_chunk_tokens=chunk_tokens)
+        sequence, _ = decoder.open_sequence(pages[:2], PROMPT)
+        feed(decoder, sequence, TOKENS[:12])
+        decoder.hand_over(sequence, [1], pages[2:], Boundary.CARRY)
+        outputs.append(feed(decoder, sequence, TOKENS[12:24]))
+    assert largest_difference(*outputs) < 1e-5
+
+
 def test_carry_and_recompute_differ_by_what_the_dropped_pages_told_the_overlap(
     small_window_model: SrSwaOcrModel, one_layer_checkpoint: Path
 ) -> None:
