@@ -65,6 +65,7 @@ class DecodeStep:
             self._kept_counts = torch.tensor([s.kept_count for s in sequences], dtype=torch.int32, device=device)
             self._selected_counts = torch.tensor(counts, dtype=torch.int32, device=device)
         self._whole, self._groups = self._plan()
+        self._copied = [[self._copied_blocks(row) for row in group.rows] for group in self._groups]
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Store the tokens' keys and values (B, heads, 1, head size) in the rings."""
@@ -76,10 +77,10 @@ class DecodeStep:
         """`queries` (B, H, D), rotated → (B, H, D)."""
         for row in self._whole:
             self._take(layer, row, self._sequences[row].block_table)
-        for group in self._groups:
+        for place, group in enumerate(self._groups):
             blocks = group.select(layer, queries[group.rows_index], scale, self._pool, self._gates, self._selection)
-            for row, selected in zip(group.rows, blocks, strict=True):
-                self._take(layer, row, selected)
+            for row, copied, selected in zip(group.rows, self._copied[place], blocks, strict=True):
+                self._take(layer, row, selected, copied)
         local = self._local
         if self._kernel is not None:
             kept_columns = slice(local.window, max(self._ends))
@@ -115,6 +116,9 @@ class DecodeStep:
 
     def finish(self) -> None:
         """Count the step in its sequences. Call once, after the last layer."""
+        for group in self._groups:
+            for row in group.rows:
+                self._sequences[row].copied_place = self._sequences[row].current_place
         for state in self._sequences:
             if state.select_due or state.gather_due:
                 state.steps_since_selection = 0
@@ -146,17 +150,24 @@ class DecodeStep:
         ]
         return whole, groups
 
-    def _take(self, layer: int, row: int, blocks: Tensor) -> None:
-        """Make `blocks` (count,) the selection of a row, and copy them where no kernel reads them in place."""
+    def _copied_blocks(self, row: int) -> int:
+        """How many of a row's next selection, from its start, are copied already."""
+        state = self._sequences[row]
+        return state.near_blocks if state.copied_place == state.current_place else 0
+
+    def _take(self, layer: int, row: int, blocks: Tensor, copied: int = 0) -> None:
+        """Make `blocks` (count,) the selection of a row, and copy them where no kernel reads them in place, but for the
+        first `copied`."""
         state, local, pool = self._sequences[row], self._local, self._pool
         count = len(blocks)
         local.selected[layer][state.slot, :count] = blocks
         local.selected[layer][state.slot, count:] = 0
-        if self._kernel is not None or count == 0:
+        blocks = blocks[copied:]
+        if self._kernel is not None or len(blocks) == 0:
             return
         first = local.window + state.kept_count
-        shape = (pool.keys.shape[1], count, pool.block_tokens, pool.keys.shape[4])
-        columns = slice(first, first + count * pool.block_tokens)
+        shape = (pool.keys.shape[1], len(blocks), pool.block_tokens, pool.keys.shape[4])
+        columns = slice(first + copied * pool.block_tokens, first + count * pool.block_tokens)
         for source, target in ((pool.keys, local.keys), (pool.values, local.values)):
             torch.index_select(source[layer], 1, blocks, out=target[layer][state.slot, :, columns].view(shape))
         held = torch.arange(pool.block_tokens, device=blocks.device) < pool.block_lengths[blocks, None]

@@ -60,7 +60,8 @@ class SelectionGroup:
         gates: TrainedGates | None,
         selection: SelectionSettings,
     ) -> Tensor:
-        """`queries` (R, H, D) → numbers of the selected blocks (R, count), ascending."""
+        """`queries` (R, H, D) → numbers of the selected blocks (R, count): first those of the page being read and the
+        next, always in the same order, then the others."""
         gate_queries = queries if gates is None else _projected(queries, gates.page_gate[layer])
         logits = self._logits(layer, gate_queries, scale, pool)
         scores = block_scores(logits, self._valid)
@@ -76,8 +77,9 @@ class SelectionGroup:
         columns = select_blocks(
             block_scores(logits, gated), self._valid, gated, self._is_current, self._is_following, self._count
         )
-        # Ascending block numbers: the copy runs through memory in order.
-        return self._table.gather(1, columns).sort(dim=1).values
+        width = self._table.shape[1]
+        others = ~(self._is_current | self._is_following).gather(1, columns)
+        return self._table.gather(1, (columns + others * width).sort(dim=1).values % width)
 
     def _logits(self, layer: int, queries: Tensor, scale: float, pool: BlockPool) -> Tensor:
         """(R, H, M) fp32; padded columns hold 0 and are masked by the caller."""

@@ -44,7 +44,8 @@ class CachedPage:
 class SequenceState:
     """`next_position`: of the next token fed; `output_count`: output tokens fed so far, so the ring holds the last
     min(output_count, window); `kept_count`: BOS, prompt and separators in the local cache. `gather_due`: blocks, kept
-    tokens or both changed; `select_due`: the next step selects anew; `steps_since_selection` since it last did."""
+    tokens or both changed; `select_due`: the next step selects anew; `steps_since_selection` since it last did.
+    `copied_place`: the page being read when blocks were last copied for it, -1 if none; see `near_blocks`."""
 
     slot: int
     prompt_token_ids: tuple[int, ...]
@@ -56,6 +57,7 @@ class SequenceState:
     gather_due: bool = True
     select_due: bool = True
     steps_since_selection: int = 0
+    copied_place: int = -1
     # Set by `rebuild_table`: (M,) block numbers and the place of each block's page; the first block where they are
     # numbered without a gap; blocks of the two neighbouring pages that have most; whether any block is not full.
     block_table: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
@@ -76,6 +78,12 @@ class SequenceState:
             return place
         later = (place for place, page in enumerate(self.pages) if page.page_index > self.current_page_index)
         return next(later, max(len(self.pages) - 1, 0))
+
+    @property
+    def near_blocks(self) -> int:
+        """Blocks of the page being read and the next. They come first in every selection, in the same order, so they
+        need no new copy while that page is being read."""
+        return sum(len(page.blocks) for page in self.pages[self.current_place : self.current_place + 2])
 
     @property
     def block_count(self) -> int:
@@ -100,3 +108,4 @@ class SequenceState:
         self.largest_pair = max(map(sum, pairwise([*sizes, 0])), default=0)
         self.has_partial_block = any(len(p.layout.stream) % p.layout.block_tokens for p in self.pages)
         self.gather_due = self.select_due = True
+        self.copied_place = -1
