@@ -72,6 +72,8 @@ class _Search:
         self._pieces = pieces
         self._readings = known
         self._unreadable: set[int] = set()
+        # pieces that resemble a page which another piece was given to
+        self._doubtful: set[int] = set()
 
     def run(self, first: int, end: int, first_piece: int, end_piece: int) -> Generator[int, str | None, None]:
         """Align pages first..end with pieces first_piece..end_piece (ends excluded)."""
@@ -117,15 +119,18 @@ class _Search:
             return None
         count = end_piece - first_piece
         if len(pages) == count:
-            repeated = self._repeated_piece(first_piece, end_piece)
-            return pages[repeated - first_piece] if repeated is not None and len(readable) == len(pages) else None
+            suspect = self._suspect_piece(first_piece, end_piece)
+            return pages[suspect - first_piece] if suspect is not None and len(readable) == len(pages) else None
         is_everything = end_piece == len(self._pieces) and pages[-1] == self._page_count - 1
         if count < len(pages) and is_everything and first_piece == 0:
             # the commonest fault is an early end: then this page has the last piece
             return pages[count - 1] if pages[count - 1] in readable else readable[-1]
         return readable[len(readable) // 2]
 
-    def _repeated_piece(self, first_piece: int, end_piece: int) -> int | None:
+    def _suspect_piece(self, first_piece: int, end_piece: int) -> int | None:
+        doubtful = [piece for piece in range(first_piece, end_piece) if piece in self._doubtful]
+        if doubtful:
+            return doubtful[0]
         for piece in range(first_piece + 1, end_piece):
             if similarity(self._pieces[piece - 1], self._pieces[piece]) >= _DUPLICATE_SIMILARITY:
                 return piece
@@ -141,6 +146,15 @@ class _Search:
         if best < _LEAST_SIMILARITY:
             return None
         alike = [piece for piece, score in scores.items() if score >= best - _TIE]
+        piece = self._best_fitting(pages, page, alike, scores, first_piece, end_piece)
+        self._doubtful.update(other for other in alike if other != piece)
+        return piece
+
+    @staticmethod
+    def _best_fitting(
+        pages: list[int], page: int, alike: list[int], scores: dict[int, float], first_piece: int, end_piece: int
+    ) -> int:
+        """Of pieces alike, the one that leaves as many pieces as pages on both sides, or on one."""
         before, after = pages.index(page), len(pages) - pages.index(page) - 1
         pairs_off: tuple[Callable[[int], bool], ...] = (
             lambda piece: end_piece - piece - 1 == after and piece - first_piece == before,

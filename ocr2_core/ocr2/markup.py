@@ -80,8 +80,9 @@ def parse_page(text: str) -> ParsedPage:
     if before.strip():
         _note(page, "text outside any region was kept as a text block")
         page.blocks.extend(_blocks(BlockLabel.TEXT, WHOLE_PAGE, before, page))
-    for tag, following in zip(tags, [*tags[1:], None], strict=True):
-        content = text[tag.end() : following.start() if following else len(text)]
+    ends = [*(tag.start() for tag in tags[1:]), len(text)]
+    for tag, end in zip(tags, ends, strict=False):
+        content = text[tag.end() : end]
         label, box = _label(tag, page), _box(tag, page)
         if tag["end"] is None:
             _note(page, "a region tag was not closed")
