@@ -39,6 +39,9 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Engine = Annotated[EngineName | None, typer.Option(help="What reads scanned pages.")]
 Ocr = Annotated[OcrMode | None, typer.Option(help="auto: use sound PDF text layers; always: recognise every page.")]
+Model = Annotated[
+    str | None, typer.Option("--model", help="Folder or hub id of an Unlimited-OCR checkpoint; asks for engine ocr2.")
+]
 
 
 @app.callback()
@@ -51,6 +54,7 @@ def parse(
     files: Annotated[list[Path], typer.Argument(help="PDF, TIFF, PNG or JPEG files.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for one subfolder a file.")] = Path("parsed"),
     engine: Engine = None,
+    model: Model = None,
     ocr: Ocr = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,9 +62,9 @@ def parse(
     from ingestion.parsing import output_folders, parse_file
     from ocr2_core.errors import SourceRefused
 
-    options = JobOptions(engine=engine, ocr=ocr)
+    options = JobOptions(engine=engine or ("ocr2" if model else None), ocr=ocr)
     outcomes: list[dict[str, object]] = []
-    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace, PageProgress() as progress:
+    with errors_to_exit_codes(), Workspace(Settings.load(model_path=model)) as workspace, PageProgress() as progress:
         for path, folder in zip(files, output_folders(files, output), strict=True):
             progress.start(path.name)
             try:

@@ -120,6 +120,24 @@ class Workspace:
                 "timeout_s": settings.served_timeout_s,
                 "sglang_logit_processor": settings.served_sglang_logit_processor,
             }
+        if name == "ocr2":
+            return {
+                "model_path": settings.model_path,
+                "revision": settings.model_revision,
+                "model_sha256": settings.model_sha256,
+                "preset": settings.preset,
+                "page_chunk_size": settings.page_chunk_size,
+                "chunk_overlap": settings.chunk_overlap,
+                "boundary": settings.boundary,
+                "kv_cache_watermark": settings.kv_cache_watermark,
+                "kv_cache_bytes": settings.kv_cache_bytes,
+                "max_concurrency": settings.max_concurrency,
+                "max_page_tokens": settings.max_page_tokens,
+                "timeout_seconds": settings.timeout_seconds,
+                "device": settings.device,
+                "dtype": settings.dtype,
+                "thread_count": settings.ocr_thread_count,
+            }
         return {"thread_count": settings.ocr_thread_count, "cache_dir": settings.cache_dir.expanduser()}
 
     @cached_property

@@ -158,3 +158,12 @@ def test_plan_says_what_fits(env: dict[str, str], tmp_path: Path) -> None:
     bad = ocr2kb(env, tmp_path, "plan", "--model", str(tmp_path))
     assert bad.returncode == 4
     assert "config.json does not describe an Unlimited-OCR checkpoint" in bad.stderr
+
+
+def test_parse_with_a_model_that_is_not_there_says_what_to_set(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "good.pdf").write_bytes(text_pdf("The fan turns."))
+    for arguments in (["--engine", "ocr2"], ["--engine", "ocr2", "--model", "/nowhere"], ["--model", "/nowhere"]):
+        done = ocr2kb(env, tmp_path, "parse", "good.pdf", *arguments)
+        assert done.returncode == 4
+        assert "OCR2KB_MODEL_PATH" in done.stderr.replace("\n", " ")
+        assert "Traceback" not in done.stderr

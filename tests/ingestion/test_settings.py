@@ -10,6 +10,7 @@ from ingestion.errors import SettingsError
 from ingestion.job import JobOptions
 from ingestion.settings import Settings
 from ingestion.workspace import Workspace
+from ocr2_core.errors import EngineError
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +67,15 @@ def test_the_served_engine_needs_its_url_and_takes_its_settings() -> None:
     with Workspace(settings) as workspace:
         identity = workspace.engine(JobOptions(engine="served")).identity()
     assert (identity["engine"], identity["model"], identity["pages_per_request"]) == ("served", "Unlimited-OCR", 3)
+
+
+def test_the_ocr2_engine_needs_its_model_and_takes_its_settings(tmp_path: Path) -> None:
+    with Workspace(Settings.load()) as workspace, pytest.raises(EngineError, match="OCR2KB_MODEL_PATH"):
+        workspace.engine(JobOptions(engine="ocr2"))
+    with pytest.raises(SettingsError, match="chunk_overlap"):
+        Settings.load(page_chunk_size=3, chunk_overlap=3)
+    settings = Settings.load(model_path=str(tmp_path), preset="paper", chunk_overlap=2, boundary="carry")
+    with Workspace(settings) as workspace:
+        identity = workspace.engine(JobOptions(engine="ocr2")).identity()
+    assert (identity["engine"], identity["page_chunk_size"], identity["chunk_overlap"]) == ("ocr2", 105, 2)
+    assert identity["boundary"] == "carry"
