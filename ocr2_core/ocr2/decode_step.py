@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ocr2_core.ocr2.block_pool import BlockPool
 from ocr2_core.ocr2.gates import TrainedGates
-from ocr2_core.ocr2.local_cache import MASKED, LocalCache, column_runs
+from ocr2_core.ocr2.local_cache import MASKED, LocalCache
 from ocr2_core.ocr2.selection import SelectionGroup, SelectionSettings
-from ocr2_core.ocr2.sequence_state import SequenceState
+from ocr2_core.ocr2.sequence_state import SequenceState, runs_without_gap
 from ocr2_core.ocr2.sr_swa_attention import attend_gathered
 
 AttentionKernel = Callable[..., Tensor]
@@ -59,7 +59,7 @@ class DecodeStep:
                     bias[state.slot, column] = 0
         self._slots = torch.tensor([state.slot for state in sequences], device=device)
         self._ring_index = torch.tensor(self._ring_columns, device=device)
-        self._runs = [self._run(*run, ring_counts) for run in column_runs([state.slot for state in sequences])]
+        self._runs = [self._run(*run, ring_counts) for run in runs_without_gap([state.slot for state in sequences])]
         if kernel is not None:
             self._ring_counts = torch.tensor(ring_counts, dtype=torch.int32, device=device)
             self._kept_counts = torch.tensor([s.kept_count for s in sequences], dtype=torch.int32, device=device)

@@ -44,8 +44,23 @@ class GroupCache:
         self._chunk_tokens, self._position_limit = prefill_chunk_tokens, position_limit
         self._device = pool.keys.device
 
-    def check_free(self, pages: Sequence[EncodedPage], released_blocks: int = 0) -> None:
-        """Raises PoolExhausted where the pool has too few blocks for `pages`, once `released_blocks` came back."""
+    def check(
+        self, pages: Sequence[EncodedPage], kept_page_indexes: Sequence[int] = (), released_blocks: int = 0
+    ) -> None:
+        """Whether `pages` can join the kept ones, once `released_blocks` came back.
+
+        Raises DecoderError for a page given twice or with features of another shape than it says, PoolExhausted where
+        the pool has too few blocks.
+        """
+        indexes = [*kept_page_indexes, *(page.page_index for page in pages)]
+        if len(set(indexes)) < len(indexes):
+            raise DecoderError(f"a page is given twice: page indexes {indexes}")
+        for page in pages:
+            expected = (page.token_count, self._language_model.embed_tokens.embedding_dim)
+            if tuple(page.features.shape) != expected:
+                raise DecoderError(
+                    f"page index {page.page_index} has features {tuple(page.features.shape)}, expected {expected}"
+                )
         wanted = sum(len(self._layout(page).block_lengths) for page in pages)
         free = self._pool.free_count + released_blocks
         if wanted > free:

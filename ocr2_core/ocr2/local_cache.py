@@ -15,8 +15,6 @@ largest need and is then reused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -142,14 +140,3 @@ def turn_angles(inverse_frequencies: Tensor, distance: int) -> tuple[Tensor, Ten
     angles = inverse_frequencies.double() * distance
     angles = torch.cat((angles, angles))
     return angles.cos().float(), angles.sin().float()
-
-
-def column_runs(slots: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Runs of neighbouring slots as (first place in `slots`, first slot, length); `slots` ascending."""
-    runs: list[tuple[int, int, int]] = []
-    for place, slot in enumerate(slots):
-        if runs and runs[-1][1] + runs[-1][2] == slot:
-            runs[-1] = (runs[-1][0], runs[-1][1], runs[-1][2] + 1)
-        else:
-            runs.append((place, slot, 1))
-    return runs

@@ -102,7 +102,7 @@ class ModelDecoder:
         """See `PageDecoder`."""
         if not pages:
             raise DecoderError("a sequence needs at least one page")
-        self._groups.check_free(pages)
+        self._groups.check(pages)
         slot = next(number for number in range(len(self._sequences) + 1) if number not in self._sequences)
         state = SequenceState(slot, tuple(prompt_token_ids))
         self._sequences[slot] = state
@@ -132,14 +132,14 @@ class ModelDecoder:
         if not kept_page_indexes and not new_pages:
             raise DecoderError("a group needs at least one page")
         dropped = [page for page in state.pages if page.page_index not in kept_page_indexes]
-        self._groups.check_free(new_pages, sum(len(page.blocks) for page in dropped))
+        self._groups.check(new_pages, kept_page_indexes, sum(len(page.blocks) for page in dropped))
         for page in dropped:
             self._groups.drop_page(state, page)
         if boundary is Boundary.RESTART:
             self.local.clear(state.slot)
             state.output_count = state.next_position = 0
         hidden = self._groups.prefill_group(state, new_pages)
-        if state.page_place(state.current_page_index) is None:
+        if boundary is Boundary.RESTART or state.page_place(state.current_page_index) is None:
             state.current_page_index = state.pages[0].page_index
         return self._logits(hidden) if boundary is Boundary.RESTART else None
 

@@ -13,6 +13,9 @@ from ocr2_core.ocr2.page_gate import block_scores, gate_pages, page_scores, summ
 from ocr2_core.ocr2.sequence_state import SequenceState
 from ocr2_core.ocr2.token_selector import select_blocks
 
+# A block table in more pieces than this is scored over a copy: many small products cost more than one copy.
+_MOST_RUNS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class SelectionSettings:
@@ -86,14 +89,15 @@ class SelectionGroup:
         rows, heads = queries.shape[:2]
         logits = torch.zeros(rows, heads, self._table.shape[1], device=queries.device)
         for row, state in enumerate(self._states):
-            blocks = len(state.block_table)
-            if state.first_block_of_run is not None:
-                # Blocks that lie side by side need no copy of their summaries.
-                first = state.first_block_of_run
-                summaries = pool.summaries[layer, first : first + blocks]
-            else:
+            own = queries[row].to(pool.summaries.dtype)
+            if len(state.block_runs) > _MOST_RUNS:
                 summaries = pool.summaries[layer].index_select(0, state.block_table)
-            logits[row, :, :blocks] = summary_logits(queries[row].to(summaries.dtype), summaries, scale)
+                logits[row, :, : len(state.block_table)] = summary_logits(own, summaries, scale)
+                continue
+            for column, first, length in state.block_runs:
+                # Blocks that lie side by side need no copy of their summaries.
+                summaries = pool.summaries[layer, first : first + length]
+                logits[row, :, column : column + length] = summary_logits(own, summaries, scale)
         return logits
 
 

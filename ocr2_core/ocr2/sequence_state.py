@@ -10,6 +10,7 @@ by its text; past `position_limit` the overlap pages' keys are turned too, once,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -58,11 +59,11 @@ class SequenceState:
     select_due: bool = True
     steps_since_selection: int = 0
     copied_place: int = -1
-    # Set by `rebuild_table`: (M,) block numbers and the place of each block's page; the first block where they are
-    # numbered without a gap; blocks of the two neighbouring pages that have most; whether any block is not full.
+    # Set by `rebuild_table`: (M,) block numbers and the place of each block's page; their runs without a gap as (first
+    # column, first block, length); blocks of the two neighbouring pages that have most; whether any block is not full.
     block_table: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     block_pages: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    first_block_of_run: int | None = None
+    block_runs: list[tuple[int, int, int]] = field(default_factory=list)
     largest_pair: int = 0
     has_partial_block: bool = False
 
@@ -102,10 +103,20 @@ class SequenceState:
         places = [place for place, page in enumerate(self.pages) for _ in page.blocks]
         self.block_table = torch.tensor(blocks, dtype=torch.int64, device=device)
         self.block_pages = torch.tensor(places, dtype=torch.int64, device=device)
-        is_run = bool(blocks) and blocks == list(range(blocks[0], blocks[0] + len(blocks)))
-        self.first_block_of_run = blocks[0] if is_run else None
+        self.block_runs = runs_without_gap(blocks)
         sizes = [len(page.blocks) for page in self.pages]
         self.largest_pair = max(map(sum, pairwise([*sizes, 0])), default=0)
         self.has_partial_block = any(len(p.layout.stream) % p.layout.block_tokens for p in self.pages)
         self.gather_due = self.select_due = True
         self.copied_place = -1
+
+
+def runs_without_gap(numbers: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Runs of numbers that count up by one, as (place of the first, the first number, length)."""
+    runs: list[tuple[int, int, int]] = []
+    for place, number in enumerate(numbers):
+        if runs and runs[-1][1] + runs[-1][2] == number:
+            runs[-1] = (runs[-1][0], runs[-1][1], runs[-1][2] + 1)
+        else:
+            runs.append((place, number, 1))
+    return runs
