@@ -170,6 +170,7 @@ class DecodeStep:
         columns = slice(first + copied * pool.block_tokens, first + count * pool.block_tokens)
         for source, target in ((pool.keys, local.keys), (pool.values, local.values)):
             torch.index_select(source[layer], 1, blocks, out=target[layer][state.slot, :, columns].view(shape))
-        held = torch.arange(pool.block_tokens, device=blocks.device) < pool.block_lengths[blocks, None]
-        bias = local.bias[layer]
-        bias[state.slot, columns] = torch.zeros_like(held, dtype=bias.dtype).masked_fill(~held, MASKED).flatten()
+        if state.gather_due or state.has_partial_block:
+            held = torch.arange(pool.block_tokens, device=blocks.device) < pool.block_lengths[blocks, None]
+            bias = local.bias[layer]
+            bias[state.slot, columns] = torch.zeros_like(held, dtype=bias.dtype).masked_fill(~held, MASKED).flatten()
