@@ -59,7 +59,8 @@ def attend_tile(
     row = tl.program_id(0)
     head = tl.program_id(1)
     tile = tl.program_id(2)
-    key_head = head // GROUP
+    # 64 bits: a large pool has more than 2^31 elements
+    key_head = (head // GROUP).to(tl.int64)
     lanes = tl.arange(0, WIDTH)
     inside = lanes < HEAD_SIZE
     columns = tl.arange(0, TILE)
