@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from ocr2_core.engine import PageImage
 from ocr2_core.errors import EngineError
 from ocr2_core.ledger import LedgerRow, PageResult, PageStatus
 from ocr2_core.ocr2.batching import BatchReport, ContinuousBatch
+from ocr2_core.ocr2.fair_lock import FairLock
 from ocr2_core.ocr2.guards import GuardSettings
 from ocr2_core.ocr2.infinite_decoding import DecodingSettings, DocumentDecoding
 from ocr2_core.ocr2.markup import parse_page
@@ -90,7 +90,7 @@ class Ocr2Engine:
         self._load_model = load_model
         self._model: PageModel | None = None
         self._batch: ContinuousBatch | None = None
-        self._lock = threading.Lock()
+        self._lock = FairLock()
 
     def identity(self) -> dict[str, str | int | float | bool]:
         """See Engine. No model is loaded; a local checkpoint is told by its files, a hub id by its revision."""
@@ -167,7 +167,7 @@ class _Reading:
         decoding: DocumentDecoding,
         prefetch: Prefetch,
         batch: ContinuousBatch,
-        lock: threading.Lock,
+        lock: FairLock,
     ) -> None:
         self._engine = engine
         self._model = model
@@ -204,7 +204,7 @@ class _Reading:
 
     def _feed(self, wait_s: float) -> None:
         """Take pages as far as the next group needs them."""
-        while not self._has_ended and not self._decoding.has_group():
+        while not self._has_ended and not self._has_group():
             try:
                 prepared = self._prefetch.next_page(timeout_s=wait_s)
             except BaseException as error:
@@ -215,9 +215,14 @@ class _Reading:
                 self._take(prepared)
             elif self._prefetch.has_ended:
                 self._has_ended = True
-                self._decoding.end()
+                with self._lock:
+                    self._decoding.end()
             else:
                 return
+
+    def _has_group(self) -> bool:
+        with self._lock:
+            return self._decoding.has_group()
 
     def _take(self, prepared: PreparedPage) -> None:
         page_index = prepared.frame.page_index
@@ -227,7 +232,9 @@ class _Reading:
             self._queue.put(PageResult(page=prepared.frame, ledger=self._row(page_index, PageStatus.FAILED, reason)))
             return
         self._frames[page_index] = prepared.frame
-        self._decoding.feed(SourcePage(page_index, prepared.encoded, self._alone_encoder(prepared.image)))
+        page = SourcePage(page_index, prepared.encoded, self._alone_encoder(prepared.image))
+        with self._lock:
+            self._decoding.feed(page)
 
     def _alone_encoder(self, image: StoredImage) -> Callable[[], EncodedPage]:
         return lambda: self._model.encode_alone(image.restore())

@@ -126,10 +126,6 @@ class DocumentDecoding:
         """The pages that became final since the last call, in order."""
         return self._settling.take()
 
-    def give_up(self, reason: str) -> None:
-        """Settle every page that was fed and is not final as failed."""
-        self._settling.fail_all(reason)
-
     def requests(self) -> Requests:
         """Read the document. Raises GroupNeverFits."""
         while True:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ocr2_core.engine import PageImage
 from ocr2_core.errors import EngineError
@@ -30,6 +30,9 @@ _STRUCTURE = ("<|det|>", "<|/det|>", "<|ref|>", "<|/ref|>", "<|grounding|>")
 _TABLE_TAGS = ("table", "thead", "tbody", "tr", "td", "th")
 # a marker's last token may take the line break behind it along
 _LONGEST_MARKER_TOKENS = 8
+# data only: a repository's own code is neither fetched nor run
+_CHECKPOINT_FILES = ["*.json", "*.safetensors", "*.txt", "*.model"]
+_SAMPLES, _SAMPLE_BYTES = 64, 2**18
 # share of the free memory that the pool may take
 _POOL_SHARE = 0.5
 
@@ -57,8 +60,8 @@ class ModelOptions:
     """Which checkpoint, where it runs, and how many pages its KV pool has to hold.
 
     `model_path`: a folder, or a hub id with `revision`. `sha256`: hex digests of the weight files, by name, to be
-    checked. `device`: `auto` takes a GPU where there is one. `dtype`: `auto` is the checkpoint's own, but never
-    float16, which garbles tables. `pool_pages`: pages all groups that decode at a time hold together;
+    checked. `device`: `auto` takes a GPU where there is one. `dtype`: `auto` is the checkpoint's own, float32 for one
+    in float16, which overflows. `pool_pages`: pages all groups that decode at a time hold together;
     `least_pool_pages` one group's. `kv_cache_bytes` sets the pool's size outright.
     """
 
@@ -150,9 +153,6 @@ class CheckpointPageModel:
         except (OSError, ValueError) as error:
             raise EngineError(f"{folder} has no usable tokenizer: {error}") from error
         model = load_model(folder, dtype=dtype, device=device, sha256=options.sha256)
-        if model.dtype == torch.float16:
-            logger.info("the checkpoint is in float16, which garbles tables; it runs in bfloat16")
-            model = cast(Any, model).to(torch.bfloat16)
         images = ImageSettings.from_checkpoint(folder)
         page_blocks = _blocks_a_page(images)
         decoder = ModelDecoder(
@@ -196,7 +196,7 @@ def checkpoint_folder(model_path: str, revision: str | None) -> Path:
     try:
         from huggingface_hub import snapshot_download
 
-        return Path(snapshot_download(model_path, revision=revision))
+        return Path(snapshot_download(model_path, revision=revision, allow_patterns=_CHECKPOINT_FILES))
     except Exception as error:
         raise EngineError(
             f"The model {model_path} (revision {revision or 'main'}) cannot be fetched: {error}. Check the id and the "
@@ -205,7 +205,7 @@ def checkpoint_folder(model_path: str, revision: str | None) -> Path:
 
 
 def checkpoint_digest(model_path: str) -> str:
-    """Short hash of a local checkpoint's JSON files and the names and sizes of its weights; empty for a hub id."""
+    """Short hash of a local checkpoint's JSON files and samples of its weights; empty for a hub id."""
     folder = Path(model_path).expanduser()
     if not folder.is_dir():
         return ""
@@ -214,14 +214,19 @@ def checkpoint_digest(model_path: str) -> str:
         if path.suffix == ".json":
             digest.update(path.name.encode() + path.read_bytes())
         elif path.suffix == ".safetensors":
-            digest.update(f"{path.name}:{path.stat().st_size}".encode() + _safetensors_header(path))
+            digest.update(f"{path.name}:{path.stat().st_size}".encode() + _samples(path))
     return digest.hexdigest()[:16]
 
 
-def _safetensors_header(path: Path) -> bytes:
-    """The first MiB of a weights file: its header and first tensors tell checkpoints apart, the whole takes minutes."""
+def _samples(path: Path) -> bytes:
+    """Pieces of a weights file, its header among them: they tell checkpoints apart, the whole file takes minutes."""
+    size = path.stat().st_size
     with path.open("rb") as file:
-        return file.read(2**20)
+        pieces = []
+        for number in range(_SAMPLES):
+            file.seek(size * number // _SAMPLES)
+            pieces.append(file.read(_SAMPLE_BYTES))
+    return b"".join(pieces)
 
 
 def _blocks_a_page(images: ImageSettings) -> int:

@@ -78,11 +78,6 @@ class Settling:
             PageReading(page_index, piece.text, piece.token_count, PageStatus.FAILED, reason, piece.duration_s)
         )
 
-    def fail_all(self, reason: str) -> None:
-        """Settle as failed every page that is expected and not settled."""
-        for page_index in [page for page, reading in self._expected.items() if reading is None]:
-            self.settle_failed(page_index, reason)
-
     def take(self) -> list[PageReading]:
         """The readings at the head, up to the first page that is not settled."""
         taken = []

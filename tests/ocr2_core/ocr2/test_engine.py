@@ -16,6 +16,7 @@ from ocr2_core.engines import create_engine
 from ocr2_core.errors import EngineError
 from ocr2_core.ledger import PageResult, PageStatus, reconcile
 from ocr2_core.ocr2.engine import Ocr2Engine
+from ocr2_core.ocr2.fair_lock import FairLock
 from ocr2_core.ocr2.page_decoder import EncodedPage
 from ocr2_core.ocr2.page_model import ModelOptions
 from tests.ocr2_core.ocr2.scripted_decoder import Fault, Script, ScriptedDecoder, Words
@@ -235,3 +236,23 @@ def test_a_resumed_document_gives_equal_pages(tmp_path: Path) -> None:
     start = engine.resume_page_index(13)
     assert start == 10
     assert [page for page in read(start) if page[0] >= 13] == [page for page in read(0) if page[0] >= 13]
+
+
+def test_a_fair_lock_is_given_in_the_order_of_asking() -> None:
+    lock, turns, threads = FairLock(), [], []
+
+    def work(name: int) -> None:
+        with lock:
+            turns.append(name)
+
+    with lock:
+        for name in range(4):
+            threads.append(threading.Thread(target=work, args=(name,)))
+            threads[-1].start()
+            while len(lock._waiting) <= name:
+                threading.Event().wait(0.001)
+    # the one that has just released it asks again, behind those who waited
+    work(4)
+    for thread in threads:
+        thread.join()
+    assert turns == [0, 1, 2, 3, 4]
