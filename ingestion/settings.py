@@ -51,7 +51,7 @@ class Settings(BaseSettings):
     served_api_key: SecretStr | None = None
     served_pages_per_request: int = Field(8, ge=1, description="1: every page alone, at the highest resolution.")
     served_max_concurrency: int = Field(4, ge=1, description="Requests at a time.")
-    served_timeout_s: float = Field(600.0, gt=0, description="Longest wait for one answer; it is then asked again.")
+    served_timeout_s: float = Field(600.0, gt=0, description="Longest silence of the server; then it is asked again.")
     served_sglang_logit_processor: str | None = Field(None, description="Keeps SGLang from looping; see docs.")
     model_path: str | None = Field(None, description="The engine `ocr2`: checkpoint folder, or hub id.")
     model_revision: str | None = Field(None, description="Commit, branch or tag of a hub id.")

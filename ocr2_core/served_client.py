@@ -1,102 +1,40 @@
-"""Asks an OpenAI-compatible server (vLLM or SGLang serving Unlimited-OCR) to read page images.
-
-Request fields as the two servers want them (vLLM's recipe for baidu/Unlimited-OCR; the model's README and SGLang's
-cookbook for SGLang): the exact prompt, one `<image>` in the text for each image on vLLM and none on SGLang, special
-tokens kept in the answer, temperature 0, and the arguments of the server's no-repeat-n-gram logits processor, with the
-tokens of table cells exempt so that equal table rows survive it.
-"""
+"""Talks to an OpenAI-compatible server: connections, retries, errors in words. What is said is in `served_request`."""
 
 from __future__ import annotations
 
-import base64
 import logging
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 import tenacity
 
 from ocr2_core.errors import EngineError, EngineUnavailable
+from ocr2_core.served_request import (
+    Answer,
+    Dialect,
+    RequestFailed,
+    ServedModel,
+    ServedOptions,
+    json_object,
+    request_body,
+    shortened,
+    streamed_answer,
+    whole_answer,
+)
 
 logger = logging.getLogger(__name__)
 
-SINGLE_PAGE_PROMPT = "document parsing."
-MULTI_PAGE_PROMPT = "Multi page parsing."
-
-# the model's recipe; the window is in output tokens
-NGRAM_SIZE = 35
-SINGLE_PAGE_WINDOW = 128
-MULTI_PAGE_WINDOW = 1024
-# <td> and </td>
-TABLE_CELL_TOKEN_IDS = (128821, 128822)
-# what a page takes of the context: visual tokens in gundam mode at most, and in base mode
-SINGLE_PAGE_TOKENS = 3800
-GROUP_PAGE_TOKENS = 273
-PROMPT_TOKENS = 16
+T = TypeVar("T")
 
 _RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _LONGEST_WAIT_S = 120.0
-_MAX_SHOWN_CHARACTERS = 300
-
-
-class Dialect(StrEnum):
-    VLLM = "vllm"
-    SGLANG = "sglang"
-
-
-class RequestFailed(Exception):
-    """The server did not answer this request usefully, for `reason`. Other pages may fare better.
-
-    `is_service` is true where the server itself is in trouble (overload, errors of its own, no answer in time).
-    """
-
-    def __init__(self, reason: str, *, is_service: bool, retry_after_s: float | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.is_service = is_service
-        self.retry_after_s = retry_after_s
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the model wrote. `is_truncated`: it was cut off at the token limit."""
-
-    text: str
-    token_count: int
-    is_truncated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """What the server says of its model. `context_tokens` is None where it does not say."""
-
-    dialect: Dialect
-    context_tokens: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ServedOptions:
-    """`base_url` up to and including `/v1` (added where the path is empty). `max_tokens_per_page` bounds the answer.
-
-    `sglang_logit_processor` is the string that SGLang's `DeepseekOCRNoRepeatNGramLogitProcessor.to_str()` gives;
-    without it an SGLang server does not keep the model from looping. `backoff_s` is the first wait between two tries.
-    """
-
-    base_url: str
-    model: str
-    api_key: str | None = field(default=None, repr=False)
-    timeout_s: float = 600.0
-    max_tries: int = 5
-    backoff_s: float = 1.0
-    max_tokens_per_page: int = 8192
-    sglang_logit_processor: str | None = field(default=None, repr=False)
 
 
 class ServedClient:
@@ -128,7 +66,7 @@ class ServedClient:
         Raises EngineUnavailable when it does not answer, EngineError when it refuses the key or lacks the model.
         """
         try:
-            answer = self._with_retries(lambda: self._send("GET", "models"))
+            answer = self._with_retries(self._models)
         except RequestFailed as error:
             kind = EngineUnavailable if error.is_service else EngineError
             raise kind(self.complaint(error.reason)) from error
@@ -150,12 +88,12 @@ class ServedClient:
     def read(self, pngs: Sequence[bytes], model: ServedModel) -> Answer:
         """The model's text for these pages, in one request. Raises RequestFailed, EngineError."""
         body = request_body(pngs, model, self.options)
-        return _answer(self._with_retries(lambda: self._send("POST", "chat/completions", body)))
+        return self._with_retries(lambda: self._stream(body))
 
     def complaint(self, reason: str) -> str:
         return f"The endpoint {self.shown_url} cannot be used: {reason}. Check OCR2KB_SERVED_URL and the server's log."
 
-    def _with_retries(self, send: Any) -> dict[str, Any]:
+    def _with_retries(self, send: Callable[[], T]) -> T:
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: isinstance(error, RequestFailed) and error.is_service),
             stop=tenacity.stop_after_attempt(self.options.max_tries) | tenacity.stop_when_event_set(self._stopped),
@@ -163,75 +101,55 @@ class ServedClient:
             sleep=tenacity.sleep_using_event(self._stopped),
             reraise=True,
         )
-        result: dict[str, Any] = retrying(send)
-        return result
+        return retrying(send)
 
-    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        start = time.perf_counter()
-        try:
-            response = self._http.request(method, path, json=body)
-        except httpx.TimeoutException as error:
-            raise RequestFailed(
-                f"no answer within {time.perf_counter() - start:.0f} s (the timeout)", is_service=True
-            ) from error
-        except httpx.TransportError as error:
-            raise RequestFailed(f"the connection failed ({error or type(error).__name__})", is_service=True) from error
-        if response.status_code in (401, 403):
+    def _models(self) -> dict[str, Any]:
+        with _failures_in_words():
+            response = self._http.get("models")
+        self._refuse_errors(response)
+        return json_object(response.text)
+
+    def _stream(self, body: dict[str, Any]) -> Answer:
+        with _failures_in_words(), self._http.stream("POST", "chat/completions", json=body) as response:
+            if response.status_code != 200 or "text/event-stream" not in response.headers.get("Content-Type", ""):
+                response.read()
+                self._refuse_errors(response)
+                return whole_answer(json_object(response.text))
+            return streamed_answer(self._until_stopped(response.iter_lines()))
+
+    def _until_stopped(self, lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            if self._stopped.is_set():
+                raise RequestFailed("reading was stopped", is_service=False)
+            yield line
+
+    def _refuse_errors(self, response: httpx.Response) -> None:
+        status = response.status_code
+        if status in (401, 403):
             raise EngineError(
-                f"The endpoint {self.shown_url} refused the API key (HTTP {response.status_code}). "
+                f"The endpoint {self.shown_url} refused the API key (HTTP {status}). "
                 "Set OCR2KB_SERVED_API_KEY to the key the server was started with."
             )
-        if response.status_code == 404:
+        if status == 404:
             raise EngineError(self.complaint(f"it has no {response.request.url.path} (HTTP 404: {_said(response)})"))
-        if response.status_code != 200:
+        if status != 200:
             raise RequestFailed(
-                f"HTTP {response.status_code}: {_said(response)}",
-                is_service=response.status_code in _RETRIED_STATUSES or response.status_code >= 500,
+                f"HTTP {status}: {_said(response)}",
+                is_service=status in _RETRIED_STATUSES or status >= 500,
                 retry_after_s=_retry_after_s(response.headers.get("Retry-After")),
             )
-        try:
-            answer = response.json()
-        except ValueError as error:
-            raise RequestFailed(f"the answer is not JSON but {response.text[:60]!r}", is_service=True) from error
-        if not isinstance(answer, dict):
-            raise RequestFailed(f"the answer is not a JSON object but {type(answer).__name__}", is_service=True)
-        return answer
 
 
-def request_body(pngs: Sequence[bytes], model: ServedModel, options: ServedOptions) -> dict[str, Any]:
-    """The chat completion request for one page (gundam mode) or a group of pages (base mode)."""
-    is_group = len(pngs) > 1
-    window = MULTI_PAGE_WINDOW if is_group else SINGLE_PAGE_WINDOW
-    prompt = MULTI_PAGE_PROMPT if is_group else SINGLE_PAGE_PROMPT
-    if model.dialect is Dialect.VLLM:
-        prompt = "<image>" * len(pngs) + prompt
-    urls = [f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}" for png in pngs]
-    images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    body: dict[str, Any] = {
-        "model": options.model,
-        "messages": [{"role": "user", "content": [{"type": "text", "text": prompt}, *images]}],
-        "temperature": 0,
-        "max_tokens": max_tokens(len(pngs), model, options),
-        "skip_special_tokens": False,
-    }
-    arguments: dict[str, Any] = {"ngram_size": NGRAM_SIZE, "window_size": window}
-    if model.dialect is Dialect.VLLM:
-        body["vllm_xargs"] = {**arguments, "whitelist_token_ids": list(TABLE_CELL_TOKEN_IDS)}
-        return body
-    body["images_config"] = {"image_mode": "base" if is_group else "gundam"}
-    if options.sglang_logit_processor:
-        body["custom_logit_processor"] = options.sglang_logit_processor
-        body["custom_params"] = arguments
-    return body
-
-
-def max_tokens(page_count: int, model: ServedModel, options: ServedOptions) -> int:
-    """The longest answer to ask for: the pages' budget, or what their images leave of the context."""
-    budget = options.max_tokens_per_page * page_count
-    if model.context_tokens is None:
-        return budget
-    images = SINGLE_PAGE_TOKENS if page_count == 1 else GROUP_PAGE_TOKENS * page_count
-    return max(min(budget, model.context_tokens - images - PROMPT_TOKENS), 1)
+@contextmanager
+def _failures_in_words() -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        waited_s = time.perf_counter() - start
+        raise RequestFailed(f"no answer in time ({waited_s:.0f} s waited in all)", is_service=True) from error
+    except httpx.TransportError as error:
+        raise RequestFailed(f"the connection failed ({error or type(error).__name__})", is_service=True) from error
 
 
 class _RetryAfterOrBackoff(tenacity.wait.wait_base):
@@ -250,33 +168,13 @@ class _RetryAfterOrBackoff(tenacity.wait.wait_base):
         return self._backoff(retry_state)
 
 
-def _answer(payload: dict[str, Any]) -> Answer:
-    try:
-        choice = payload["choices"][0]
-        text = choice["message"]["content"]
-    except (KeyError, IndexError, TypeError) as error:
-        raise RequestFailed("the answer holds no text (no choices[0].message.content)", is_service=False) from error
-    if text is not None and not isinstance(text, str):
-        raise RequestFailed(f"the answer's content is {type(text).__name__}, not text", is_service=False)
-    usage = payload.get("usage")
-    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return Answer(
-        text=text or "",
-        token_count=count if isinstance(count, int) and count >= 0 else 0,
-        is_truncated=choice.get("finish_reason") == "length",
-    )
-
-
 def _said(response: httpx.Response) -> str:
-    """The server's own words, shortened to one line."""
     try:
         payload = response.json()
-        error = payload.get("error", payload)
-        text = str(error.get("message", error) if isinstance(error, dict) else error)
-    except (ValueError, AttributeError):
-        text = response.text
-    text = " ".join(text.split())
-    return text[:_MAX_SHOWN_CHARACTERS] or response.reason_phrase
+    except ValueError:
+        payload = response.text
+    said = payload.get("error", payload) if isinstance(payload, dict) else payload
+    return shortened(said) or response.reason_phrase
 
 
 def _retry_after_s(value: str | None) -> float | None:

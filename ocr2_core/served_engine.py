@@ -21,7 +21,8 @@ from ocr2_core.errors import EngineError, EngineUnavailable
 from ocr2_core.ledger import LedgerRow, PageResult, PageStatus
 from ocr2_core.ocr2.markup import PageSplitter, parse_page
 from ocr2_core.page_reading import empty_page
-from ocr2_core.served_client import NGRAM_SIZE, Answer, RequestFailed, ServedClient, ServedModel, ServedOptions
+from ocr2_core.served_client import ServedClient
+from ocr2_core.served_request import NGRAM_SIZE, Answer, RequestFailed, ServedModel, ServedOptions
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +92,8 @@ class ServedEngine:
         try:
             yield from _unless_service_fails(self._results(client, executor, pages), client)
         finally:
+            # requests in flight end with the next piece of their answer; nobody waits for them
             client.stop()
-            # requests in flight end by themselves or by their timeout; nobody waits for them
             executor.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:

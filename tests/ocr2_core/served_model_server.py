@@ -30,11 +30,22 @@ class Reply:
     """What the server sends back: an answer of the model, or (with `raw`) any bytes with any status."""
 
     text: str = ""
-    finish_reason: str = "stop"
+    finish_reason: str | None = "stop"
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     raw: bytes | None = None
     delay_s: float = 0.0
+    content_type: str = "application/json"
+    pause_s: float = 0.0
+
+    def events(self) -> Iterator[bytes]:
+        """The answer in pieces, as server-sent events; without a finish reason it breaks off."""
+        for start in range(0, len(self.text), 9):
+            yield _event({"choices": [{"index": 0, "delta": {"content": self.text[start : start + 9]}}]})
+        if self.finish_reason is not None:
+            yield _event({"choices": [{"index": 0, "delta": {}, "finish_reason": self.finish_reason}]})
+            yield _event({"choices": [], "usage": {"completion_tokens": len(self.text.split())}})
+            yield b"data: [DONE]\n\n"
 
     def body(self) -> bytes:
         if self.raw is not None:
@@ -44,6 +55,10 @@ class Reply:
         choice = {"index": 0, "finish_reason": self.finish_reason, "message": {"content": self.text}}
         usage = {"prompt_tokens": 300, "completion_tokens": len(self.text.split())}
         return json.dumps({"object": "chat.completion", "choices": [choice], "usage": usage}).encode()
+
+
+def _event(payload: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(payload).encode() + b"\n\n"
 
 
 def section(page_number: int, words: str = "words") -> str:
@@ -69,6 +84,7 @@ class Served:
     owned_by: str = "vllm"
     models: Reply | None = None
     context_tokens: int | None = 32768
+    is_streaming: bool = True
     most_at_once: int = 0
     at_once: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -95,22 +111,42 @@ class _Handler(BaseHTTPRequestHandler):
             served.at_once += 1
             served.most_at_once = max(served.most_at_once, served.at_once)
         try:
-            self._send(served.reply(pages, tries))
+            reply = served.reply(pages, tries)
+            is_answer = reply.status == 200 and reply.raw is None
+            if is_answer and served.is_streaming and body["stream"] and self._is_allowed():
+                self._stream(reply)
+            else:
+                self._send(reply)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the client left
         finally:
             with served.lock:
                 served.at_once -= 1
 
     def _send(self, reply: Reply) -> None:
-        if self.headers.get("Authorization") != f"Bearer {API_KEY}":
+        if not self._is_allowed():
             reply = Reply("Unauthorized", status=401)
         time.sleep(reply.delay_s)
         body = reply.body()
         self.send_response(reply.status)
-        for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+        for name, value in {"Content-Type": reply.content_type, **reply.headers}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _stream(self, reply: Reply) -> None:
+        time.sleep(reply.delay_s)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for event in reply.events():
+            self.wfile.write(event)
+            time.sleep(reply.pause_s)
+
+    def _is_allowed(self) -> bool:
+        return self.headers.get("Authorization") == f"Bearer {API_KEY}"
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

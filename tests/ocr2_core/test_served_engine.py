@@ -7,6 +7,7 @@ import io
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from ocr2_core.engine import Engine, PageImage
 from ocr2_core.engines import create_engine
 from ocr2_core.errors import EngineError, EngineUnavailable
 from ocr2_core.ledger import PageResult, reconcile
-from ocr2_core.served_client import Dialect, ServedModel, ServedOptions, max_tokens, request_body
 from ocr2_core.served_engine import split_at_markers
+from ocr2_core.served_request import Dialect, ServedModel, ServedOptions, max_tokens, request_body
 from tests.ocr2_core.served_model_server import (
     API_KEY,
     Reply,
@@ -81,6 +82,8 @@ def test_request_for_a_group_on_vllm(served: Served) -> None:
         "temperature": 0,
         "max_tokens": 16384,
         "skip_special_tokens": False,
+        "stream": True,
+        "stream_options": {"include_usage": True},
         "vllm_xargs": {"ngram_size": 35, "window_size": 1024, "whitelist_token_ids": [128821, 128822]},
     }
 
@@ -313,6 +316,52 @@ def test_pages_are_taken_as_they_are_needed(served: Served) -> None:
     next(results)
     results.close()  # type: ignore[attr-defined]
     assert len(taken) <= 6
+
+
+def test_answers_that_break_off_are_asked_for_again(served: Served) -> None:
+    def breaks_off_twice(pages: list[int], tries: int) -> Reply:
+        if tries == 0:
+            return replace(well_read(pages, tries), finish_reason=None)
+        if tries == 1:
+            return Reply(raw=b'data: {"error": {"message": "out of memory"}}\n\n', content_type="text/event-stream")
+        return well_read(pages, tries)
+
+    served.reply = breaks_off_twice
+    results = read(engine_for(served), 3)
+    assert statuses(results) == ["ok"] * 3
+    assert served.pages == [[1, 2, 3]] * 3
+
+
+def test_server_that_does_not_stream_is_read_too(served: Served) -> None:
+    served.is_streaming = False
+    results = read(engine_for(served), 3)
+    assert statuses(results) == ["ok"] * 3
+    assert sum(result.ledger.token_count for result in results) == 22
+
+
+def test_answer_that_the_server_aborted_is_no_page(served: Served) -> None:
+    served.reply = lambda pages, tries: replace(
+        well_read(pages, tries), finish_reason="abort" if 2 in pages else "stop"
+    )
+    results = read(engine_for(served, max_tries=1), 3)
+    assert statuses(results) == ["repaired", "failed", "repaired"]
+    assert results[1].ledger.reason == "the answer was ended by the server (abort)"
+
+
+def test_leaving_early_leaves_no_request_running(served: Served) -> None:
+    def slow_after_the_first(pages: list[int], tries: int) -> Reply:
+        reply = well_read(pages, tries)
+        return reply if 1 in pages else replace(reply, text=reply.text * 300, pause_s=0.05)
+
+    served.reply = slow_after_the_first
+    results = engine_for(served, pages_per_request=1).read_pages(page_image(index) for index in range(6))
+    next(results)
+    results.close()  # type: ignore[attr-defined]
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith("served")]
+    for worker in workers:
+        worker.join(timeout=30)
+    assert workers
+    assert not any(worker.is_alive() for worker in workers)
 
 
 def test_markers_part_the_pages() -> None:
