@@ -102,6 +102,7 @@ class DocumentDecoding:
         self._overlap: tuple[SourcePage, ...] = ()
         self._settling = Settling()
         self._is_open = False
+        self._open_prompt: tuple[int, ...] = ()
         self._unfed_token_ids: tuple[int, ...] = ()
 
     def feed(self, page: SourcePage) -> None:
@@ -152,6 +153,15 @@ class DocumentDecoding:
     def _goes_on_after(self, group: PageGroup) -> bool:
         return self._carries_on and not group.is_last
 
+    def _last_indexes(self, pages: Sequence[SourcePage]) -> list[int]:
+        """The pages that the next group may share."""
+        return [page.page_index for page in pages[max(0, len(pages) - self._grouping.chunk_overlap) :]]
+
+    def _prompt(self, page_count: int, group: PageGroup | None = None) -> tuple[int, ...]:
+        """A page by itself has a prompt of its own, unless a larger group will follow in its sequence."""
+        is_single = page_count == 1 and (group is None or not self._goes_on_after(group))
+        return self._vocabulary.single_prompt_token_ids if is_single else self._vocabulary.group_prompt_token_ids
+
     def _next_group_end(self) -> int:
         return self._grouping.end_of(self._grouping.group_of(self._arrived[0].page_index))
 
@@ -185,8 +195,10 @@ class DocumentDecoding:
 
     def _read_on(self, group: PageGroup) -> Generator[Request, Any, tuple[list[SourcePage], Pass]]:
         """The group's first pass: in the sequence that is open, else in a new one."""
-        if self._is_open:
-            boundary = self._settings.boundary if group.overlap else Boundary.RESTART
+        boundary = self._settings.boundary if group.overlap else Boundary.RESTART
+        # a sequence keeps its prompt; what starts clean must start with its own
+        fits_prompt = boundary is not Boundary.RESTART or self._open_prompt == self._prompt(len(group.pages), group)
+        if self._is_open and fits_prompt:
             is_carry = boundary is Boundary.CARRY
             kept = tuple(page.page_index for page in group.overlap) if is_carry else ()
             added = tuple(page.encoded for page in (group.new if is_carry else group.pages))
@@ -207,14 +219,13 @@ class DocumentDecoding:
 
     def _read_anew(self, pages: Sequence[SourcePage], group: PageGroup | None = None) -> Generator[Request, Any, Pass]:
         yield from self._close()
-        vocabulary = self._vocabulary
-        prompt = vocabulary.single_prompt_token_ids if len(pages) == 1 else vocabulary.group_prompt_token_ids
+        prompt = self._prompt(len(pages), group)
         return (yield from self._open_and_read(pages, tuple(page.encoded for page in pages), prompt, group))
 
     def _read_alone(self, page: SourcePage) -> Generator[Request, Any, PageReading]:
         """The page by itself, at a higher resolution where there is one."""
         yield from self._close()
-        prompt = self._vocabulary.single_prompt_token_ids
+        prompt = self._prompt(1)
         encodings = [page.encoded]
         try:
             encodings.insert(0, page.encode_alone())
@@ -237,13 +248,13 @@ class DocumentDecoding:
         shift all that follow: only the last page's text shows whether the count of markers is right. (With RESTART
         the decoder stops by itself.) Finished pages make room for it. None where it cannot be read.
         """
-        kept = {page.page_index for page in group.pages[len(group.pages) - self._grouping.chunk_overlap :]}
+        kept = set(self._last_indexes(group.pages))
         kept.add(pages[-1].page_index)
         if self._settings.release_finished_pages:
             kept.update(page.page_index for page in pages[:-2])
         yield ReleasePages(tuple(page.page_index for page in group.pages if page.page_index not in kept))
         try:
-            logits = yield OpenSequence((pages[-1].encoded,), self._vocabulary.single_prompt_token_ids)
+            logits = yield OpenSequence((pages[-1].encoded,), self._prompt(1))
         except (NoRoom, SequenceLost):
             return None
         result = yield from self._pass(pages[-1:], logits, None)
@@ -267,7 +278,7 @@ class DocumentDecoding:
             return Pass(ending=Ending.LOST, detail=str(error), is_open=False)
         if self._deadline_s is None and self._settings.timeout_seconds is not None:
             self._deadline_s = self._clock() + self._settings.timeout_seconds
-        self._is_open = True
+        self._is_open, self._open_prompt = True, prompt
         result = yield from self._pass(pages, logits, group)
         self._after_pass(result)
         return result
@@ -283,7 +294,7 @@ class DocumentDecoding:
             self._settings.guards, self._settings.release_finished_pages, self._clock, self._deadline_s
         )
         goes_on = group is not None and self._goes_on_after(group)
-        kept = [page.page_index for page in pages[len(pages) - self._grouping.chunk_overlap :]] if goes_on else []
+        kept = self._last_indexes(pages) if goes_on else []
         return (
             yield from read_pass(
                 [page.page_index for page in pages],

@@ -148,7 +148,7 @@ class _Sequence:
     pages: dict[int, int]  # page index → blocks
     script: Script
     output: list[int]
-    prompt_count: int
+    prompt: tuple[int, ...]
     position: int = 0
     current_page_index: int | None = None
     is_carried: bool = False
@@ -190,7 +190,7 @@ class ScriptedDecoder:
         is_alone = len(pages) == 1 and pages[0].token_count == script.alone_token_count
         is_single = tuple(prompt_token_ids) == Words.single_prompt_token_ids
         output = script.output([page.page_index for page in pages], is_alone, is_single)
-        self.sequences[number] = _Sequence(blocks, script, output, len(prompt_token_ids))
+        self.sequences[number] = _Sequence(blocks, script, output, tuple(prompt_token_ids))
         self.opened.append(tuple(page.page_index for page in pages))
         self._note_peak()
         return number, self._logits(self.sequences[number])
@@ -208,6 +208,8 @@ class ScriptedDecoder:
         self._note_peak()
         state.position = 0
         if boundary is Boundary.RESTART:
+            # a group is asked for in the words it has when it is opened by itself
+            assert len(new_pages) == 1 or state.prompt == Words.group_prompt_token_ids
             state.output = state.script.output([page.page_index for page in new_pages], False)
             return self._logits(state)
         to_read = [page.page_index for page in new_pages if page.page_index not in read]
@@ -248,7 +250,8 @@ class ScriptedDecoder:
     def usage(self) -> KvUsage:
         used = self.pool_blocks - self.free_blocks
         assert used == sum(sum(state.pages.values()) for state in self.sequences.values())
-        local = sum(self._local_bytes(len(state.pages), state.prompt_count) for state in self.sequences.values())
+        open_ones = self.sequences.values()
+        local = sum(self._local_bytes(len(state.pages), len(state.prompt)) for state in open_ones)
         block_bytes = BLOCK_TOKENS * TOKEN_BYTES
         return KvUsage(used * block_bytes + local, used * INDEX_BYTES, self.pool_blocks * block_bytes)
 

@@ -9,6 +9,7 @@ from ocr2_core.errors import EngineError
 from ocr2_core.ledger import PageStatus
 from ocr2_core.ocr2.batching import ContinuousBatch
 from ocr2_core.ocr2.guards import GuardSettings
+from ocr2_core.ocr2.infinite_decoding import DecodingSettings, DocumentDecoding
 from ocr2_core.ocr2.operations import GroupNeverFits, PageReading
 from ocr2_core.ocr2.page_decoder import Boundary
 from ocr2_core.ocr2.page_groups import Grouping
@@ -348,7 +349,7 @@ def test_a_document_past_its_time_keeps_what_was_read() -> None:
     assert readings[2].text
 
 
-def document_on(of: Script, chosen, now: list[float]):  # type: ignore[no-untyped-def]
+def document_on(of: Script, chosen: DecodingSettings, now: list[float]) -> DocumentDecoding:
     return document(of, chosen, clock=lambda: now[0])
 
 
@@ -378,29 +379,35 @@ def test_a_resumed_group_holds_the_same_pages() -> None:
     start = chosen.grouping.resume_page_index(13)
     assert start == 10
     read(Script(resumed.words, 30), chosen, resumed, first=start)
-    assert resumed.opened == [(10,)]
-    assert resumed.hand_overs == [one for one in whole.hand_overs if one[2][0] >= 10]
+    # the overlap page comes first, by itself and with the prompt of a single page, so the next group opens anew
+    assert resumed.opened == [(10,), (10, 11, 12, 13, 14, 15)]
+    assert resumed.hand_overs == [one for one in whole.hand_overs if one[2][0] > 10]
+
+
+@pytest.mark.parametrize("boundary", ["carry", "recompute"])
+def test_groups_thinned_out_keep_what_the_next_one_shares(boundary: str) -> None:
+    document = script(40)
+    decoder = ScriptedDecoder(document.words)
+    indexes = [0, 1, 4, 5, 6, 7, 11, 12, 13, 14, 20, 21, 22, 30, 37, 38, 39]
+    decoding = document_fed(document, indexes, settings(6, 3, boundary, release_finished_pages=True))
+    (readings,) = run(ContinuousBatch(decoder), [decoding])
+    assert [reading.page_index for reading in readings] == indexes
+    assert [reading.text.strip() for reading in readings] == [document.text(index).strip() for index in indexes]
+    assert trouble(readings) == {}
 
 
 def test_pages_that_never_reach_the_decoder_move_no_group() -> None:
     document = script(30)
     decoder = ScriptedDecoder(document.words)
-    decoding = document_fed(document, [0, 1, 4, 5, 6, 13, 14, 15, 16, 29])
+    decoding = document_fed(document, [0, 1, 4, 5, 6, 13, 14, 15, 16, 29], settings(6, 1))
     (readings,) = run(ContinuousBatch(decoder), [decoding])
     assert [reading.page_index for reading in readings] == [0, 1, 4, 5, 6, 13, 14, 15, 16, 29]
-    assert [*decoder.opened, *(pages for _, _, pages in decoder.hand_overs)] == [
-        (0, 1, 4, 5),
-        (5, 6),
-        (13, 14, 15),
-        (15, 16),
-        (29,),
-    ]
+    assert decoder.opened == [(0, 1, 4, 5), (29,)]
+    assert [pages for _, _, pages in decoder.hand_overs] == [(5, 6), (13, 14, 15), (15, 16)]
 
 
-def document_fed(of: Script, indexes: list[int]):  # type: ignore[no-untyped-def]
-    from ocr2_core.ocr2.infinite_decoding import DocumentDecoding
-
-    decoding = DocumentDecoding(of.words, settings(6, 1))
+def document_fed(of: Script, indexes: list[int], chosen: DecodingSettings) -> DocumentDecoding:
+    decoding = DocumentDecoding(of.words, chosen)
     for index in indexes:
         decoding.feed(of.source_page(index))
     decoding.end()
@@ -415,8 +422,6 @@ def test_a_group_that_never_fits_says_what_to_set() -> None:
 
 def test_pages_come_out_while_the_document_is_still_fed() -> None:
     of = script(13)
-    from ocr2_core.ocr2.infinite_decoding import DocumentDecoding
-
     decoding = DocumentDecoding(of.words, settings(6, 1))
     batch = ContinuousBatch(ScriptedDecoder(of.words))
     batch.add(decoding)
