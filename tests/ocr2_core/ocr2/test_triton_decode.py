@@ -13,6 +13,7 @@ import torch
 
 from ocr2_core.ocr2.errors import DecoderError
 from ocr2_core.ocr2.triton_decode import kernel_for, sr_swa_attention_triton
+from tests.ocr2_core.ocr2.conftest import save_checkpoint, small_config
 from tests.ocr2_core.ocr2.triton_cases import CASES, relative_error
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,6 +38,12 @@ def run_cases(tmp_path: Path, *arguments: str, **environment: str) -> str:
 @needs_triton
 def test_kernel_equals_the_reference_in_the_interpreter(tmp_path: Path) -> None:
     assert run_cases(tmp_path, TRITON_INTERPRET="1").count("ok   ") == len(CASES)
+
+
+@needs_triton
+def test_decoder_runs_through_the_kernel(tmp_path: Path) -> None:
+    folder = save_checkpoint(tmp_path / "checkpoint", small_config(window=6, layers=2, heads=2, key_heads=2))
+    assert run_cases(tmp_path, "--decoder", str(folder), TRITON_INTERPRET="1").startswith("ok   decoder")
 
 
 @needs_triton

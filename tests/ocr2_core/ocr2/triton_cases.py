@@ -1,7 +1,8 @@
 """The Triton kernel against the reference, run as a program (`python -m tests.ocr2_core.ocr2.triton_cases`).
 
 With TRITON_INTERPRET=1 on the CPU, else on a CUDA device. Prints ‖Δ‖/‖ref‖ for each case and ends with 1 where one is
-too large. With `--compile` it instead compiles the kernels for NVIDIA GPUs, which needs none.
+too large. With `--compile` it instead compiles the kernels for NVIDIA GPUs, which needs none; with `--decoder DIR` it
+decodes with a small checkpoint in DIR, once through the kernel and once over gathered blocks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
 
 from ocr2_core.ocr2.sr_swa_attention import sr_swa_attention_reference
@@ -121,7 +124,34 @@ def compile_kernels(capability: int) -> str:
     return f"{[len(binary) for binary in binaries]} bytes"
 
 
+def decoder_difference(folder: Path) -> float:
+    """Largest difference of logits past the window and over a hand-over, ragged sequences selecting a few blocks."""
+    from ocr2_core.ocr2.model import load_model
+    from ocr2_core.ocr2.page_decoder import Boundary
+    from ocr2_core.ocr2.selection import SelectionSettings
+    from tests.ocr2_core.ocr2.conftest import make_decoder, random_pages
+
+    model = load_model(folder)
+    logits = []
+    for kernel in (sr_swa_attention_triton, None):
+        selection = SelectionSettings(page_budget=2, block_budget=36, refresh_steps=3)
+        decoder = make_decoder(model, selection=selection, kernel=kernel)
+        first, _ = decoder.open_sequence(random_pages(5), [7, 8])
+        second, _ = decoder.open_sequence(random_pages(2, seed=3), [7, 8])
+        for step in range(11):
+            if step == 8:
+                decoder.hand_over(first, [4], random_pages(3, first=5), Boundary.CARRY)
+            rows = decoder.step({first: 10 + step, second: 40 + step})
+            logits.append(torch.from_numpy(np.stack([rows[first], rows[second]])))
+    half = len(logits) // 2
+    return float((torch.stack(logits[:half]) - torch.stack(logits[half:])).abs().max())
+
+
 def main() -> int:
+    if "--decoder" in sys.argv:
+        difference = decoder_difference(Path(sys.argv[-1]))
+        sys.stdout.write(f"{'ok  ' if difference <= 1e-4 else 'FAIL'} decoder: {difference:.2e}\n")
+        return int(difference > 1e-4)
     if "--compile" in sys.argv:
         sys.stdout.write(f"ok   sm_90: {compile_kernels(90)}\n")
         return 0
