@@ -41,7 +41,7 @@ from ocr2_core.ocr2.operations import (
 from ocr2_core.ocr2.page_decoder import Boundary, EncodedPage
 from ocr2_core.ocr2.page_groups import Grouping
 from ocr2_core.ocr2.sequence_reading import Ending, Logits, OutputVocabulary, Pass, PassSettings, read_pass
-from ocr2_core.ocr2.settling import Settling, alone_reading, settle_pass
+from ocr2_core.ocr2.settling import UNSETTLED, Settling, alone_reading, settle_pass
 
 logger = logging.getLogger(__name__)
 
@@ -186,6 +186,7 @@ class DocumentDecoding:
             is_last_resort = faults > self._settings.max_faults
             if is_last_resort or (len(pages) == 1 and self._settling.is_suspect(pages[0].page_index)):
                 for page in pages:
+                    self._settling.suspect(page.page_index, UNSETTLED)
                     self._settling.settle_alone((yield from self._read_alone(page)))
                 break
             result = yield from self._read_anew(pages)

@@ -17,6 +17,7 @@ UNCLEAR = "unclear page: what the decoder wrote for it resembles no reading of t
 DUPLICATE = "duplicate page: the decoder wrote it more than once; one reading is kept"
 EXTRA = "extra page: the decoder wrote a page that is not there; it was dropped"
 EMPTY = "empty page: the decoder wrote nothing for it"
+UNSETTLED = "unsettled group: it had too much trouble to be read on together"
 LOOP = "loop: the decoder repeated itself"
 TRUNCATED = "truncated: the page's token budget was used up"
 TIMEOUT = "timeout: the document's time was used up"

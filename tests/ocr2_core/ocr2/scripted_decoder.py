@@ -225,7 +225,7 @@ class ScriptedDecoder:
         for sequence, token in token_ids.items():
             state = self.sequences[sequence]
             if state.is_carried:
-                # decoding goes on in the middle of the output: with a page marker, or its last token, as after each page
+                # decoding goes on in the middle of the output: with a page marker, or with its last token
                 marker = self.words.page_marker_token_ids
                 assert token in (marker[0], marker[-1])
                 state.position = len(marker) - 1 if token == marker[-1] else 0

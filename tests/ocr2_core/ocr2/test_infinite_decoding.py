@@ -233,6 +233,17 @@ def test_a_page_that_always_loops_fails_with_the_text_before_its_loop() -> None:
     assert readings[2].text.count("again0") <= 6
 
 
+def test_a_group_with_endless_trouble_is_read_page_by_page() -> None:
+    document = script(12, *(Fault("loop", page) for page in (1, 2, 3, 4, 5)))
+    decoder = ScriptedDecoder(document.words)
+    readings = read(document, settings(12), decoder)
+    assert_text(readings, document)
+    assert trouble(readings) == {
+        **dict.fromkeys((1, 2, 3, 4), ("repaired", "loop")),
+        **dict.fromkeys(range(5, 12), ("repaired", "unsettled group")),
+    }
+
+
 def test_a_page_over_its_token_budget_is_never_ok() -> None:
     document = script(5, Fault("long", 2, alone=True))
     readings = read(document)
