@@ -83,6 +83,9 @@ def parse_page(text: str) -> ParsedPage:
     ends = [*(tag.start() for tag in tags[1:]), len(text)]
     for tag, end in zip(tags, ends, strict=False):
         content = text[tag.end() : end]
+        if tag["label"] and not tag["box"] and _name(tag) not in LABELS:
+            # no region type and no box: text that lost its way into a tag
+            content = f"{tag['label']} {content}"
         label, box = _label(tag, page), _box(tag, page)
         if tag["end"] is None:
             _note(page, "a region tag was not closed")
@@ -95,8 +98,12 @@ def _note(page: ParsedPage, note: str) -> None:
         page.notes.append(note)
 
 
+def _name(tag: re.Match[str]) -> str:
+    return (tag["label"] or tag["ref"] or "").strip().lower().replace(" ", "_").replace("-", "_")
+
+
 def _label(tag: re.Match[str], page: ParsedPage) -> BlockLabel:
-    name = (tag["label"] or tag["ref"] or "").strip().lower().replace(" ", "_").replace("-", "_")
+    name = _name(tag)
     if not name:
         _note(page, "a region had no label and was taken for text")
         return BlockLabel.TEXT
