@@ -1,4 +1,4 @@
-"""The command line: `ocr2kb parse | ingest | search | status | doctor`.
+"""The command line: `ocr2kb parse | ingest | search | status | doctor | plan`.
 
 Exit codes: 0 ok, 1 a fault of ours, 2 usage, 3 done in part, 4 input refused, 5 service unavailable.
 """
@@ -39,6 +39,9 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Engine = Annotated[EngineName | None, typer.Option(help="What reads scanned pages.")]
 Ocr = Annotated[OcrMode | None, typer.Option(help="auto: use sound PDF text layers; always: recognise every page.")]
+Model = Annotated[
+    str | None, typer.Option("--model", help="Folder or hub id of an Unlimited-OCR checkpoint; asks for engine ocr2.")
+]
 
 
 @app.callback()
@@ -51,6 +54,7 @@ def parse(
     files: Annotated[list[Path], typer.Argument(help="PDF, TIFF, PNG or JPEG files.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for one subfolder a file.")] = Path("parsed"),
     engine: Engine = None,
+    model: Model = None,
     ocr: Ocr = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,9 +62,9 @@ def parse(
     from ingestion.parsing import output_folders, parse_file
     from ocr2_core.errors import SourceRefused
 
-    options = JobOptions(engine=engine, ocr=ocr)
+    options = JobOptions(engine=engine or ("ocr2" if model else None), ocr=ocr)
     outcomes: list[dict[str, object]] = []
-    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace, PageProgress() as progress:
+    with errors_to_exit_codes(), Workspace(Settings.load(model_path=model)) as workspace, PageProgress() as progress:
         for path, folder in zip(files, output_folders(files, output), strict=True):
             progress.start(path.name)
             try:
@@ -195,6 +199,42 @@ def doctor(as_json: AsJson = False) -> None:
     failed = [check for check in checks if not check.is_ok]
     if failed:
         raise typer.Exit(EXIT_UNAVAILABLE if all(check.is_service for check in failed) else 1)
+
+
+@app.command()
+def plan(
+    gpu_gb: Annotated[float, typer.Option(min=0.1, help="Memory of the GPU in GB (10^9 bytes).")] = 24.0,
+    pages: Annotated[int, typer.Option(min=1, help="Pages of a document.")] = 300,
+    concurrency: Annotated[int, typer.Option(min=1, help="Documents read at a time.")] = 16,
+    preset: Annotated[str, typer.Option(help="Page groups: paper or v1-safe.")] = "v1-safe",
+    group_pages: Annotated[int | None, typer.Option(min=1, help="Pages in a group, in place of the preset's.")] = None,
+    margin: Annotated[float, typer.Option(min=0.0, max=0.99, help="Share kept free for what is not counted.")] = 0.2,
+    kernel: Annotated[bool, typer.Option(help="With the Triton kernel, selected blocks are not copied.")] = True,
+    model: Annotated[Path | None, typer.Option(help="Folder of a checkpoint; default: baidu/Unlimited-OCR.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what memory the OCR2 engine needs, whether it fits a GPU, and what at most does."""
+    from ocr2_core.ocr2.memory_plan import PlanRequest, make_plan, plan_lines
+    from ocr2_core.ocr2.memory_plan import as_json as plan_json
+    from ocr2_core.ocr2.model_geometry import ModelGeometry
+
+    with errors_to_exit_codes():
+        budget = make_plan(
+            PlanRequest(
+                gpu_bytes=round(gpu_gb * 1e9),
+                page_count=pages,
+                concurrency=concurrency,
+                preset=preset,
+                page_chunk_size=group_pages,
+                margin=margin,
+                has_kernel=kernel,
+                geometry=ModelGeometry() if model is None else ModelGeometry.from_checkpoint(model),
+            )
+        )
+        if as_json:
+            print_json(plan_json(budget))
+        else:
+            out.print("\n".join(plan_lines(budget)))
 
 
 def _print_parsed(outcomes: list[dict[str, object]], as_json: bool) -> None:

@@ -45,11 +45,11 @@ def print_json(value: BaseModel | dict[str, Any] | list[Any]) -> None:
 def errors_to_exit_codes() -> Iterator[None]:
     """Known errors end the program with one clear line and their exit code; others keep their traceback."""
     from knowledge_base.errors import KnowledgeBaseError, KnowledgeBaseUnavailable
-    from ocr2_core.errors import OcrError
+    from ocr2_core.errors import EngineUnavailable, OcrError
 
     try:
         yield
-    except (ServiceUnavailable, ServiceStartError, AccessRefused, KnowledgeBaseUnavailable) as error:
+    except (ServiceUnavailable, ServiceStartError, AccessRefused, KnowledgeBaseUnavailable, EngineUnavailable) as error:
         _fail(error, EXIT_UNAVAILABLE)
     except (IngestionError, OcrError, KnowledgeBaseError) as error:
         _fail(error, EXIT_REFUSED)

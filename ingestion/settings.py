@@ -46,6 +46,27 @@ class Settings(BaseSettings):
     ocr: OcrMode = Field("auto", description="auto: sound PDF text layers are used; always: every page is recognised.")
     dpi: int = Field(200, ge=72, le=600)
     ocr_thread_count: int | None = Field(None, ge=1, description="CPU threads of the reading engine; default all.")
+    served_url: str | None = Field(None, description="The engine `served`: OpenAI-compatible endpoint, ends in /v1.")
+    served_model: str = Field("baidu/Unlimited-OCR", description="What the endpoint calls the model.")
+    served_api_key: SecretStr | None = None
+    served_pages_per_request: int = Field(8, ge=1, description="1: every page alone, at the highest resolution.")
+    served_max_concurrency: int = Field(4, ge=1, description="Requests at a time.")
+    served_timeout_s: float = Field(600.0, gt=0, description="Longest silence of the server; then it is asked again.")
+    served_sglang_logit_processor: str | None = Field(None, description="Keeps SGLang from looping; see docs.")
+    model_path: str | None = Field(None, description="The engine `ocr2`: checkpoint folder, or hub id.")
+    model_revision: str | None = Field(None, description="Commit, branch or tag of a hub id.")
+    model_sha256: dict[str, str] | None = Field(None, description="Digests of the weight files by name, as JSON.")
+    preset: Literal["v1-safe", "paper"] = Field("v1-safe", description="Page groups of 12 or of 105 pages.")
+    page_chunk_size: int | None = Field(None, ge=1, description="Pages in a group; default: the preset's.")
+    chunk_overlap: int | None = Field(None, ge=0, description="Pages shared with the group before; default 1.")
+    boundary: Literal["restart", "carry", "recompute"] = Field("restart", description="How a group follows another.")
+    kv_cache_watermark: float = Field(0.8, gt=0, le=1, description="Share of the KV pool that new work may fill.")
+    kv_cache_bytes: int | None = Field(None, ge=1, description="Size of the KV pool; default: what the work needs.")
+    max_concurrency: int = Field(16, ge=1, description="Documents that decode together.")
+    max_page_tokens: int = Field(8192, ge=1, description="A page with more text fails as truncated.")
+    timeout_seconds: float | None = Field(None, gt=0, description="Longest decoding of one document; default: none.")
+    device: str = Field("auto", description="auto takes a GPU where there is one; else cpu, cuda, cuda:1, …")
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     page_group_size: int = Field(8, ge=1, description="Pages stored together; a crash repeats at most one group.")
     max_file_bytes: int = Field(2 * 2**30, ge=1)
     max_page_count: int = Field(5000, ge=1)
@@ -84,9 +105,17 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _endpoints_are_urls(self) -> Self:
-        for name, value in (("s3_endpoint", self.s3_endpoint), ("qdrant_url", self.qdrant_url)):
+        for name in ("s3_endpoint", "qdrant_url", "served_url"):
+            value = getattr(self, name)
             if value is not None and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).netloc):
                 raise ValueError(f"{name} must be a URL such as http://127.0.0.1:9000, not {value!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _overlap_is_less_than_its_group(self) -> Self:
+        size = self.page_chunk_size
+        if size is not None and self.chunk_overlap is not None and self.chunk_overlap >= size:
+            raise ValueError(f"chunk_overlap ({self.chunk_overlap}) must be less than page_chunk_size ({size})")
         return self
 
     @property

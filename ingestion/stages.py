@@ -197,8 +197,11 @@ def _reading(workspace: Workspace, job: Job) -> ReadingArtifacts:
 def _read_pages(
     workspace: Workspace, job: Job, reading: ReadingArtifacts, first_page_index: int, on_page: OnPage | None
 ) -> None:
+    from ocr2_core.engine import GroupedEngine
     from ocr2_core.reading import read_document
 
+    engine = workspace.engine(job.options)
+    start = engine.resume_page_index(first_page_index) if isinstance(engine, GroupedEngine) else first_page_index
     page_count, group_size = job.known_page_count, workspace.settings.page_group_size
     group: list[PageResult] = []
     with workspace.downloaded(job.source) as (path, download):
@@ -212,13 +215,16 @@ def _read_pages(
             )
         for result in read_document(
             path,
-            workspace.engine(job.options),
+            engine,
             options=workspace.reading_options(job.options),
             inspection=_inspection(workspace, job.known_revision),
-            first_page_index=first_page_index,
+            first_page_index=start,
             text_layer_engine=workspace.text_layer_engine(),
         ):
             row = result.ledger
+            if row.page_index < first_page_index:
+                # stored already; read again only for the pages that depend on it
+                continue
             group.append(result)
             if len(group) == group_size or row.page_index == page_count - 1:
                 reading.write_group(group)

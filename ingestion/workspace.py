@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ingestion.artifacts import Artifacts
+from ingestion.errors import SettingsError
 from ingestion.job import JobOptions, SourceRef
 from ingestion.manifest import Manifests
 from ingestion.object_store import Download, ObjectStore
@@ -101,12 +102,43 @@ class Workspace:
         from ocr2_core.engines import create_engine
 
         if name not in self._engines:
-            self._engines[name] = create_engine(
-                name,
-                thread_count=self.settings.ocr_thread_count,
-                cache_dir=self.settings.cache_dir.expanduser(),
-            )
+            self._engines[name] = create_engine(name, **self._engine_options(name))
         return self._engines[name]
+
+    def _engine_options(self, name: str) -> dict[str, Any]:
+        """What the settings say of this engine, in its constructor's words."""
+        settings = self.settings
+        if name == "served":
+            if settings.served_url is None:
+                raise SettingsError("the engine `served` needs OCR2KB_SERVED_URL, such as http://127.0.0.1:8000/v1")
+            return {
+                "base_url": settings.served_url,
+                "model": settings.served_model,
+                "api_key": settings.served_api_key.get_secret_value() if settings.served_api_key else None,
+                "pages_per_request": settings.served_pages_per_request,
+                "max_concurrency": settings.served_max_concurrency,
+                "timeout_s": settings.served_timeout_s,
+                "sglang_logit_processor": settings.served_sglang_logit_processor,
+            }
+        if name == "ocr2":
+            return {
+                "model_path": settings.model_path,
+                "revision": settings.model_revision,
+                "model_sha256": settings.model_sha256,
+                "preset": settings.preset,
+                "page_chunk_size": settings.page_chunk_size,
+                "chunk_overlap": settings.chunk_overlap,
+                "boundary": settings.boundary,
+                "kv_cache_watermark": settings.kv_cache_watermark,
+                "kv_cache_bytes": settings.kv_cache_bytes,
+                "max_concurrency": settings.max_concurrency,
+                "max_page_tokens": settings.max_page_tokens,
+                "timeout_seconds": settings.timeout_seconds,
+                "device": settings.device,
+                "dtype": settings.dtype,
+                "thread_count": settings.ocr_thread_count,
+            }
+        return {"thread_count": settings.ocr_thread_count, "cache_dir": settings.cache_dir.expanduser()}
 
     @cached_property
     def embedder(self) -> Embedder:

@@ -60,3 +60,13 @@ class Engine(Protocol):
     def close(self) -> None:
         """Release models and memory."""
         ...
+
+
+@runtime_checkable
+class GroupedEngine(Protocol):
+    """An engine that reads pages in groups whose pages depend on each other."""
+
+    def resume_page_index(self, page_index: int) -> int:
+        """Where reading has to start for `page_index` to come out as in a run that was never broken off: at most
+        `page_index`. The pages before it are read again and their results are of no use."""
+        ...

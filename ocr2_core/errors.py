@@ -28,6 +28,10 @@ class EngineError(OcrError):
     """An engine cannot run at all (model missing, wrong settings, out of memory); pages are not to blame."""
 
 
+class EngineUnavailable(EngineError):
+    """The service behind an engine does not answer or is overloaded. Try again later."""
+
+
 class LedgerMismatch(OcrError):
     """The ledger does not account for every page of the file exactly once. Page numbers are 1-based."""
 

@@ -23,7 +23,28 @@ OUTSIDE = ("benchmarks", "samples", "tests")
 
 HEAVY_LIBRARIES = ("torch", "transformers", "sentence_transformers", "openvino", "rapidocr", "rapid_layout", "docling")
 # Modules whose whole purpose is a model in one of these libraries; whoever uses them imports them inside a function.
-HEAVY_MODULES: frozenset[str] = frozenset()
+HEAVY_MODULES = frozenset(
+    f"ocr2_core.ocr2.{name}"
+    for name in (
+        "block_pool",
+        "decode_step",
+        "gates",
+        "group_cache",
+        "image_preparation",
+        "local_cache",
+        "model",
+        "model_decoder",
+        "page_encoder",
+        "page_gate",
+        "prefill",
+        "selection",
+        "sequence_state",
+        "sr_swa_attention",
+        "token_selector",
+        "triton_decode",
+        "triton_kernels",
+    )
+)
 
 IMPORT_PROBE = """
 import importlib, json, sys

@@ -145,3 +145,25 @@ def test_filters() -> None:
         parse_filters(["page=x"], "acme")
     with pytest.raises(ValueError, match="'label' is not NAME=VALUE"):
         parse_filters(["label"], "acme")
+
+
+def test_plan_says_what_fits(env: dict[str, str], tmp_path: Path) -> None:
+    done = ocr2kb(env, tmp_path, "plan", "--preset", "paper", "--gpu-gb", "24", "--concurrency", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["bytes"]["kv_a_document"] == 1_769_410_560
+    assert answer["fits"] is True
+    told = ocr2kb(env, tmp_path, "plan", "--gpu-gb", "6")
+    assert "does not fit in 6.00 GB" in told.stdout
+    bad = ocr2kb(env, tmp_path, "plan", "--model", str(tmp_path))
+    assert bad.returncode == 4
+    assert "config.json does not describe an Unlimited-OCR checkpoint" in bad.stderr
+
+
+def test_parse_with_a_model_that_is_not_there_says_what_to_set(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "good.pdf").write_bytes(text_pdf("The fan turns."))
+    for arguments in (["--engine", "ocr2"], ["--engine", "ocr2", "--model", "/nowhere"], ["--model", "/nowhere"]):
+        done = ocr2kb(env, tmp_path, "parse", "good.pdf", *arguments)
+        assert done.returncode == 4
+        assert "OCR2KB_MODEL_PATH" in done.stderr.replace("\n", " ")
+        assert "Traceback" not in done.stderr

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from ingestion.errors import SettingsError
+from ingestion.job import JobOptions
 from ingestion.settings import Settings
+from ingestion.workspace import Workspace
+from ocr2_core.errors import EngineError
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +51,31 @@ def test_a_wrong_setting_is_named_without_its_value(monkeypatch: pytest.MonkeyPa
 def test_an_endpoint_must_be_a_url() -> None:
     with pytest.raises(SettingsError, match=r"s3_endpoint must be a URL such as http://127\.0\.0\.1:9000"):
         Settings.load(s3_endpoint="minio:9000")
+
+
+def test_the_served_engine_needs_its_url_and_takes_its_settings() -> None:
+    with (
+        Workspace(Settings.load()) as workspace,
+        pytest.raises(SettingsError, match=r"the engine `served` needs OCR2KB_SERVED_URL"),
+    ):
+        workspace.engine(JobOptions(engine="served"))
+    with pytest.raises(SettingsError, match="served_url must be a URL"):
+        Settings.load(served_url="gpu-host:8000")
+    settings = Settings.load(
+        served_url="http://127.0.0.1:8000/v1", served_model="Unlimited-OCR", served_pages_per_request=3
+    )
+    with Workspace(settings) as workspace:
+        identity = workspace.engine(JobOptions(engine="served")).identity()
+    assert (identity["engine"], identity["model"], identity["pages_per_request"]) == ("served", "Unlimited-OCR", 3)
+
+
+def test_the_ocr2_engine_needs_its_model_and_takes_its_settings(tmp_path: Path) -> None:
+    with Workspace(Settings.load()) as workspace, pytest.raises(EngineError, match="OCR2KB_MODEL_PATH"):
+        workspace.engine(JobOptions(engine="ocr2"))
+    with pytest.raises(SettingsError, match="chunk_overlap"):
+        Settings.load(page_chunk_size=3, chunk_overlap=3)
+    settings = Settings.load(model_path=str(tmp_path), preset="paper", chunk_overlap=2, boundary="carry")
+    with Workspace(settings) as workspace:
+        identity = workspace.engine(JobOptions(engine="ocr2")).identity()
+    assert (identity["engine"], identity["page_chunk_size"], identity["chunk_overlap"]) == ("ocr2", 105, 2)
+    assert identity["boundary"] == "carry"
