@@ -31,9 +31,13 @@ def find_code(lines: Sequence[PageLine], line_distance: float, *, is_typewritten
 
 def _is_tight(above: PageLine, below: PageLine, line_distance: float) -> bool:
     # a line of few letters has a badly known size
-    sure = min(len(above.text), len(below.text)) >= 8
+    sure = min(_letter_count(above.text), _letter_count(below.text)) >= 8
     alike = max(above.size, below.size) / min(above.size, below.size) < (1.15 if sure else 1.5)
     return alike and below.middle - above.middle < _WIDE_GAP * line_distance
+
+
+def _letter_count(text: str) -> int:
+    return sum(map(str.isalnum, text))
 
 
 def _votes(line: PageLine, is_typewritten: bool) -> float:
@@ -42,7 +46,16 @@ def _votes(line: PageLine, is_typewritten: bool) -> float:
         return float(letters + 10)
     if is_typewritten or line.line.is_monospace is None:
         return 0.0
-    return float(letters if line.line.is_monospace else -letters)
+    if line.line.is_monospace:
+        return float(letters)
+    # few words with marks are a badly measured line of code rather than prose against it
+    marks = line_labels.code_mark_count(line.text)
+    looks_like_code = marks >= 2 or (marks == 1 and len(line.text.split()) <= 4)
+    return 0.0 if looks_like_code and not _is_sentence(line.text) else float(-letters)
+
+
+def _is_sentence(text: str) -> bool:
+    return text.endswith((".", ",")) and len(text.split()) >= 5
 
 
 def _code_runs(lines: Sequence[PageLine], start: int, end: int, is_typewritten: bool) -> list[tuple[int, int]]:
@@ -58,7 +71,7 @@ def _code_runs(lines: Sequence[PageLine], start: int, end: int, is_typewritten: 
     first, last = best_range
     if best < _LEAST_LETTERS:
         return []
-    while first > start and votes[first - 1 - start] == 0:
+    while first > start and votes[first - 1 - start] == 0 and not _ends_prose(lines, votes, start, first - 1):
         first -= 1
     while last < end and votes[last - start] == 0:
         last += 1
@@ -67,11 +80,18 @@ def _code_runs(lines: Sequence[PageLine], start: int, end: int, is_typewritten: 
     return _code_runs(lines, start, first, is_typewritten) + found + _code_runs(lines, last, end, is_typewritten)
 
 
+def _ends_prose(lines: Sequence[PageLine], votes: Sequence[float], start: int, index: int) -> bool:
+    """Whether an undecided line above code is the short last line of the paragraph above it."""
+    if index == start or votes[index - 1 - start] >= 0:
+        return False
+    above, line, below = lines[index - 1], lines[index], lines[index + 1]
+    return line.middle - above.middle <= below.middle - line.middle + 0.1 * line.size
+
+
 def _speaks_for_itself(lines: Sequence[PageLine]) -> bool:
     """Whether a lone line is code by its text: a prompt, or marks of code and no sentence."""
     marks = sum(line_labels.code_mark_count(line.text) for line in lines)
-    is_sentence = lines[-1].text.endswith((".", ",")) and len(lines[-1].text.split()) >= 5
-    return any(line_labels.is_command(line.text) for line in lines) or (marks >= 2 and not is_sentence)
+    return any(line_labels.is_command(line.text) for line in lines) or (marks >= 2 and not _is_sentence(lines[-1].text))
 
 
 def code_text(lines: Sequence[PageLine], pieces: Sequence[Sequence[PageLine]]) -> str:

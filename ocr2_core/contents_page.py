@@ -18,6 +18,7 @@ class ContentsEntry:
 
     pieces: tuple[PageLine, ...]
     text: str
+    has_leaders: bool
 
 
 def find_contents(lines: Sequence[PageLine]) -> list[ContentsEntry]:
@@ -34,7 +35,11 @@ def find_contents(lines: Sequence[PageLine]) -> list[ContentsEntry]:
         return []
     size = statistics.median(row[0].size for row, _ in found)
     edge = statistics.median(row[-1].x1 for row, _ in found)
-    entries = [ContentsEntry(tuple(row), text) for row, text in found if abs(row[-1].x1 - edge) < 1.6 * size]
+    entries = [
+        ContentsEntry(tuple(row), text, any(line_labels.has_leaders(piece.text) for piece in row))
+        for row, text in found
+        if abs(row[-1].x1 - edge) < 1.6 * size
+    ]
     return entries if len(entries) >= _LEAST_ENTRIES else []
 
 

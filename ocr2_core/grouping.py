@@ -60,7 +60,8 @@ class _PageGrouping:
         size = body_size(rest or pieces)
         pieces = rest
         style = page_style([self._scale.joined(row) for row in rows_of(pieces)], size)
-        listed = {id(piece) for entry in find_contents(pieces) for piece in entry.pieces}
+        # the running head of a contents page ends in a number as its entries do, but has no leaders
+        listed = {id(piece) for entry in find_contents(pieces) if entry.has_leaders for piece in entry.pieces}
         margins = find_margin_rows(
             [piece for piece in pieces if id(piece) not in listed],
             self._scale.height_pt,

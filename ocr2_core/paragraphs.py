@@ -195,25 +195,30 @@ def _continues_heading(draft: Draft, row: Row, style: PageStyle, right: float) -
 
 
 def joined_text(lines: Sequence[str]) -> str:
-    """Lines as running text: single spaces, soft hyphens at line ends undone, no spaces between ideographs."""
+    """Lines as running text: single spaces, hyphens at line ends undone, no spaces between ideographs."""
     text = ""
     for line in lines:
-        if not text:
-            text = line
-        elif _is_soft_hyphen(text, line):
-            text = text[:-1] + line
-        elif _is_wide(text[-1]) and line and _is_wide(line[0]):
+        if not text or not line:
+            text += line
+        elif _ends_in_hyphen(text) and line[0].isalnum():
+            text = (text[:-1] if _is_soft_hyphen(text, line) else text) + line
+        elif _is_wide(text[-1]) and _is_wide(line[0]):
             text += line
         else:
             text += " " + line
     return " ".join(text.split())
 
 
+def _ends_in_hyphen(text: str) -> bool:
+    return len(text) >= 2 and text[-1] in "-\u00ad\u2010" and text[-2].isalnum()
+
+
 def _is_soft_hyphen(text: str, following: str) -> bool:
-    if len(text) < 3 or text[-1] not in "-\u00ad\u2010" or not following:
+    """Whether the hyphen came with the line break: between two parts of one case, after a word with no other hyphen."""
+    before, after = text[:-1].rsplit(" ", 1)[-1], following.split(" ", 1)[0].rstrip(".,;:!?)")
+    if not before.isalpha() or len(before) < 2:
         return False
-    before = text[:-1].rsplit(" ", 1)[-1]
-    return before.isalpha() and len(before) >= 2 and text[-2].islower() and following[0].islower()
+    return (before[-1].islower() and after[0].islower()) or (before.isupper() and after.isupper() and after.isalpha())
 
 
 def _is_wide(character: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,14 @@ from numpy.typing import NDArray
 from ocr2_core.blocks import TextLine
 from ocr2_core.fixed_pitch import find_fixed_pitch, fit_pitch
 from ocr2_core.geometry import NORM_MAX, from_pixels
-from ocr2_core.line_evidence import find_bold, measure_ink
+from ocr2_core.line_evidence import LineInk, find_bold, is_ideograph, measure_ink
+from ocr2_core.missed_ink import BoxPx, find_missed_ink
 from ocr2_core.text_detection import DetectedLine, TextDetector
 from ocr2_core.text_recognition import RecognisedLine, TextRecogniser
 from ocr2_core.word_gaps import restore
 
 _LEAST_CONFIDENCE = 0.35
+_PLAIN_SIGNS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 _BULLETS = "·•●▪◦■□►➢✓◆"
 _TALLEST_SIGN = 0.05  # of the page height
 
@@ -25,7 +28,7 @@ _TALLEST_SIGN = 0.05  # of the page height
 @dataclass(frozen=True, slots=True)
 class _Cutting:
     crop_bgr: NDArray[np.uint8]
-    bbox_px: tuple[float, float, float, float]
+    bbox_px: BoxPx
 
 
 class LineReader:
@@ -42,15 +45,11 @@ class LineReader:
         """
         bgr = to_bgr(image)
         height_px, width_px = bgr.shape[:2]
-        cuttings = [_cut(bgr, found) for found in self._detector(bgr)]
-        cuttings = [cutting for cutting in cuttings if min(cutting.crop_bgr.shape[:2]) > 2]
-        readings = self._recogniser([cutting.crop_bgr for cutting in cuttings])
-        kept = [
-            (cutting, reading)
-            for cutting, reading in zip(cuttings, readings, strict=True)
-            if _is_text(reading, cutting, height_px)
-        ]
+        kept = self._read([_cut(bgr, found) for found in self._detector(bgr)], height_px)
         inks = [measure_ink(_gray(cutting.crop_bgr), reading.text) for cutting, reading in kept]
+        missed = self._read_missed(bgr, [cutting.bbox_px for cutting, _ in kept], inks)
+        kept += missed
+        inks += [measure_ink(_gray(cutting.crop_bgr), reading.text) for cutting, reading in missed]
         fits = [fit_pitch(reading, cutting.crop_bgr.shape[1]) for cutting, reading in kept]
         fixed = find_fixed_pitch(fits, [ink.font_height_px for ink in inks])
         kept = [
@@ -71,6 +70,40 @@ class LineReader:
         ]
         return sorted(lines, key=lambda line: (line.bbox_norm[1] + line.bbox_norm[3], line.bbox_norm[0]))
 
+    def _read(self, cuttings: list[_Cutting], page_height_px: int) -> list[tuple[_Cutting, RecognisedLine]]:
+        cuttings = [cutting for cutting in cuttings if min(cutting.crop_bgr.shape[:2]) > 2]
+        readings = self._recogniser([cutting.crop_bgr for cutting in cuttings])
+        pairs = zip(cuttings, readings, strict=True)
+        return [(cutting, reading) for cutting, reading in pairs if _is_text(reading, cutting, page_height_px)]
+
+    def _read_missed(
+        self, bgr: NDArray[np.uint8], boxes: list[BoxPx], inks: list[LineInk]
+    ) -> list[tuple[_Cutting, RecognisedLine]]:
+        """Writing outside the detector's boxes, taken only where the recogniser is sure of it."""
+        sizes = [ink.font_height_px for ink in inks if ink.font_height_px is not None]
+        if not sizes:
+            return []
+        size = statistics.median(sizes)
+        missed = find_missed_ink(_gray(bgr), boxes, size)
+        cuttings = [_cut_around(bgr, box, 0.3 * size) for box in missed.runs]
+        found = [(cutting, line) for cutting, line in self._read(cuttings, bgr.shape[0]) if _is_sure(line)]
+        bullets = [(_cut_around(bgr, box, 0.1 * size), RecognisedLine("•", 1.0)) for box in missed.bullets]
+        return found + bullets
+
+
+def _is_sure(line: RecognisedLine) -> bool:
+    text = line.text.strip()
+    if not text.isascii() or not any(map(str.isalnum, text)):
+        return False
+    return line.confidence > (0.85 if text.isdigit() or len(text) > 2 else 0.95)
+
+
+def _cut_around(bgr: NDArray[np.uint8], box: BoxPx, margin_px: float) -> _Cutting:
+    x0, y0 = max(0.0, box[0] - margin_px), max(0.0, box[1] - margin_px)
+    x1, y1 = min(float(bgr.shape[1]), box[2] + margin_px), min(float(bgr.shape[0]), box[3] + margin_px)
+    crop = np.ascontiguousarray(bgr[round(y0) : round(y1), round(x0) : round(x1)])
+    return _Cutting(crop, (x0, y0, x1, y1))
+
 
 def _is_text(reading: RecognisedLine, cutting: _Cutting, page_height_px: int) -> bool:
     """False for what is no writing: read with doubt, or a large shape that resembles a sign such as `■`."""
@@ -80,7 +113,12 @@ def _is_text(reading: RecognisedLine, cutting: _Cutting, page_height_px: int) ->
 
 
 def _cleaned(text: str) -> str:
-    """Single spaces; a bullet that begins the line stands apart, and a raised dot there is a small bullet."""
+    """Single spaces; a bullet that begins the line stands apart, and a raised dot there is a small bullet.
+
+    Full-width signs in a line without ideographs are the plain ones.
+    """
+    if not any(map(is_ideograph, text)):
+        text = text.translate(_PLAIN_SIGNS)
     words = text.split()
     if words and len(words[0]) > 1 and words[0][0] in _BULLETS and words[0][1].isalnum():
         words[:1] = [words[0][0], words[0][1:]]

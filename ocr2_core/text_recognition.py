@@ -127,17 +127,20 @@ class TextRecogniser:
         from openvino import opset13
 
         dictionary = str(model.get_rt_info()["framework"]["character"].value).splitlines()
-        inside = [index + 1 for index, text in enumerate(dictionary) if max(map(ord, text)) < _FIRST_IDEOGRAPH]
+        inside = [index + 1 for index, text in enumerate(dictionary) if not any(map(_is_wide, text))]
         self._common_classes = np.asarray([0, *inside, len(dictionary) + 1], np.int64)  # blank first, space last
         logits = model.outputs[0].get_node().input_value(0).get_node().input_value(0)
         common = opset13.gather(logits, opset13.constant(self._common_classes), opset13.constant(np.int64(2)))
         probabilities = opset13.softmax(common.output(0), 2)
         best = opset13.topk(probabilities, opset13.constant(np.int64(1)), 2, "max", "none", index_element_type="i32")
         axis = opset13.constant(np.array([2], np.int64))
+        # full-width signs do not make a line worth reading again
+        others = np.zeros((1, 1, len(dictionary) + 2), np.float32)
+        others[0, 0, [index + 1 for index, text in enumerate(dictionary) if any(map(_is_wide_sign, text))]] = -1e4
         outputs = [
             best.output(0),
             best.output(1),
-            opset13.reduce_max(logits, axis, True).output(0),
+            opset13.reduce_max(opset13.add(logits, opset13.constant(others)), axis, True).output(0),
             opset13.reduce_max(common.output(0), axis, True).output(0),
         ]
         return openvino.Model(outputs, model.get_parameters(), "recogniser_common")
@@ -151,6 +154,14 @@ def _lines_to_read_again(results: dict[int, _Decoded], order: Sequence[int]) -> 
 
 def _is_sign(line: RecognisedLine) -> bool:
     return len(line.text) == 1 and line.confidence > 0.6
+
+
+def _is_wide(character: str) -> bool:
+    return ord(character) >= _FIRST_IDEOGRAPH
+
+
+def _is_wide_sign(character: str) -> bool:
+    return "\u3000" <= character <= "\u303f" or "\uff00" <= character <= "\uffef"
 
 
 def model_path() -> Path:

@@ -15,6 +15,7 @@ _LEAST_GAP = 0.17  # of the type size: narrower paper is between letters
 _SHARE_OF_SPACE = 0.72  # of the line's usual word space
 _UNDERSCORE_WIDTH = 0.53  # of the type size; book faces 0.5, typewriter faces 0.525 to 0.6
 _NARROW_MARKS = frozenset("'\"`´’‘“”.,:;!|()[]{}/\\-–*°^_~")
+_SECTION_NUMBER = re.compile(r"^\d{1,2}(?:\.\d{1,3}){1,4}(?=[\"“'«(]?[^\W\d_]{2})")
 _HEXADECIMAL = re.compile(r"\bO(?=[xX][0-9A-Fa-f]+\b)")
 
 
@@ -69,11 +70,25 @@ def _missing_spaces(line: RecognisedLine, ink: NDArray[np.bool_], font_height_px
             candidates.append((index, _gap(inner, line.centres[index - 1] * width, line.centres[index] * width)))
     if not candidates:
         return []
+    head = _SECTION_NUMBER.match(line.text)
+    if head and _is_set_off(line, inner, head.end(), font_height_px):
+        return sorted({head.end(), *_wide_gaps(line.text, candidates, spaces, font_height_px)})
+    return _wide_gaps(line.text, candidates, spaces, font_height_px)
+
+
+def _is_set_off(line: RecognisedLine, inked: NDArray[np.bool_], index: int, font_height_px: float) -> bool:
+    """Whether a section number is followed by a gap; the recogniser places its last digit as far as in the gap."""
+    start = line.centres[index - 1] * len(inked) - 0.4 * font_height_px
+    end = line.centres[index] * len(inked) + 0.1 * font_height_px
+    return _gap(inked, start, end) >= _LEAST_GAP * font_height_px
+
+
+def _wide_gaps(text: str, candidates: list[tuple[int, int]], spaces: list[int], font_height_px: float) -> list[int]:
     usual = statistics.median(spaces) if len(spaces) >= 2 else 0.28 * font_height_px
     least = max(_LEAST_GAP * font_height_px, _SHARE_OF_SPACE * usual)
     letter_gap = statistics.median(gap for _, gap in candidates)
     wide = [index for index, gap in candidates if gap >= max(least, 2.5 * letter_gap + 1)]
-    return [index for index in wide if _may_part(line.text, index) and not _is_letterspaced(line.text, index, wide)]
+    return [index for index in wide if _may_part(text, index) and not _is_letterspaced(text, index, wide)]
 
 
 def _may_part(text: str, index: int) -> bool:

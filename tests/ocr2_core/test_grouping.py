@@ -81,7 +81,7 @@ def test_a_line_that_ends_short_ends_its_paragraph(line: LineMaker) -> None:
 
 def test_soft_hyphens_are_joined_and_real_ones_kept(line: LineMaker) -> None:
     lines = body(line, 120, lines=["the admin-", "istrator of a UPS-", "Server reads it"])
-    assert group(lines)[0].text == "the administrator of a UPS- Server reads it"
+    assert group(lines)[0].text == "the administrator of a UPS-Server reads it"
 
 
 def test_list_items_keep_their_hanging_lines(line: LineMaker) -> None:
