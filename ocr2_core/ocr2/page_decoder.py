@@ -3,9 +3,9 @@
 Two things implement it: the OCR2 model with its block pool (`model_decoder.py`), and the scripted decoder of the tests,
 which emits chosen tokens. Infinite decoding, guards and batching know this interface only.
 
-A sequence's cache holds, in this order of positions: BOS, the visual tokens of the pages of its current group, the prompt,
-and the ring of the last n output tokens (n includes the current one). `positions` never grow with the document: see
-`Boundary`.
+A sequence's cache holds, in this order of positions: BOS, the visual tokens of the pages of its current group, the
+prompt, and the ring of the last n output tokens (n includes the current one). Positions are bounded, whatever the
+document's length: a decoder turns kept keys back to small positions when a limit is reached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Boundary(StrEnum):
     """How a sequence goes on at the hand-over from one page group to the next.
 
     CARRY: the overlap pages keep their keys and values unturned, new pages are prefilled behind them, the prompt is
-    recomputed, the ring is kept and turned once (fp32) to its new positions; decoding goes on in the middle of the output.
+    recomputed, the ring is kept and turned once (fp32) to its new positions; decoding goes on amid the output.
     RESTART: everything is dropped, the group (overlap pages first) is prefilled clean, the output starts anew.
     RECOMPUTE: as CARRY, but the overlap pages are prefilled afresh too; exists to measure what reuse costs.
     """
@@ -76,7 +76,7 @@ class PageDecoder(Protocol):
     def open_sequence(
         self, pages: Sequence[EncodedPage], prompt_token_ids: Sequence[int]
     ) -> tuple[int, NDArray[np.float32]]:
-        """Prefill BOS, the group's pages and the prompt. Returns the sequence's number and the next token's logits (V,).
+        """Prefill BOS, the group's pages and the prompt. Returns the sequence's number and the next logits (V,).
 
         Raises PoolExhausted, with nothing allocated, when the pool has not enough free blocks.
         """
@@ -92,8 +92,8 @@ class PageDecoder(Protocol):
         """Move the sequence to its next group. Pages not kept are released before anything new is allocated.
 
         For RESTART and RECOMPUTE `new_pages` begins with the overlap pages, and `kept_page_indexes` is empty. Returns
-        the next token's logits for RESTART (the output starts anew), None where decoding goes on from the ring: the next
-        `step` then feeds the token decoded last. Raises PoolExhausted; the sequence can then only be closed.
+        the next token's logits for RESTART (the output starts anew), None where decoding goes on from the ring: the
+        next `step` then feeds the token decoded last. Raises PoolExhausted; the sequence can then only be closed.
         """
         ...
 

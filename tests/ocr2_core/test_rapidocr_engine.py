@@ -179,7 +179,7 @@ def test_identity_names_what_the_result_depends_on(engine: RapidOcrEngine) -> No
 def test_engines_by_name() -> None:
     assert create_engine("auto").name == "rapidocr"
     assert isinstance(create_engine("rapidocr"), Engine)
-    with pytest.raises(EngineError, match="not part of this version yet"):
+    with pytest.raises(EngineError, match="OCR2KB_MODEL_PATH"):
         create_engine("ocr2")
     with pytest.raises(EngineError, match="Unknown engine 'tesseract'"):
         create_engine("tesseract")
