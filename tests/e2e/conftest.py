@@ -20,7 +20,7 @@ from tests.e2e.services import RunningServices
 TASK_SETTINGS = {"OCR2KB_PAGE_GROUP_SIZE": "1"}
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def services(request: pytest.FixtureRequest) -> Iterator[RunningServices]:
     for name in [name for name in os.environ if name.startswith(("OCR2KB_", "AIRFLOW_"))]:
         # another test's or the developer's settings must not steer these services
