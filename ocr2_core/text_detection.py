@@ -63,10 +63,12 @@ class TextDetector:
 
     def __call__(self, image_bgr: NDArray[np.uint8]) -> list[DetectedLine]:
         """Boxes on an image (height_px, width_px, 3), in no particular order."""
-        prepared = self._prepare(image_bgr)
-        if prepared is None:
+        resized = self._prepare.resize(image_bgr)
+        if resized is None:
             return []
-        probabilities = self._model(np.ascontiguousarray(prepared))[0]
+        # the library's own normalisation works in 64 bits, which takes as long as a fifth of the network
+        batch = resized.transpose(2, 0, 1)[None].astype(np.float32) / np.float32(127.5) - np.float32(1.0)
+        probabilities = self._model(np.ascontiguousarray(batch))[0]
         boxes, scores = self._boxes(probabilities, image_bgr.shape[:2])
         return [
             DetectedLine(np.asarray(box, np.float32), float(score)) for box, score in zip(boxes, scores, strict=True)

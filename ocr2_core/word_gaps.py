@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,14 +61,11 @@ def _missing_spaces(line: RecognisedLine, ink: NDArray[np.bool_], font_height_px
     height, width = ink.shape
     # specks and the neighbouring lines' tips at the edges are no letters
     inner = ink[round(0.1 * height) : round(0.9 * height)].sum(axis=0) > 0
-    spaces, candidates = [], []
-    for index in range(1, len(line.text)):
-        before, after = line.text[index - 1], line.text[index]
-        if after == " ":
-            if index + 1 < len(line.text):
-                spaces.append(_gap(inner, line.centres[index - 1] * width, line.centres[index + 1] * width))
-        elif before != " ":
-            candidates.append((index, _gap(inner, line.centres[index - 1] * width, line.centres[index] * width)))
+    printed = [index for index, character in enumerate(line.text) if character != " "]
+    gaps = _gaps(inner, np.asarray([line.centres[index] * width for index in printed]))
+    pairs = list(zip(pairwise(printed), gaps, strict=True))
+    spaces = [gap for (before, after), gap in pairs if after - before > 1]
+    candidates = [(after, gap) for (before, after), gap in pairs if after - before == 1]
     if not candidates:
         return []
     head = _SECTION_NUMBER.match(line.text)
@@ -80,7 +78,7 @@ def _is_set_off(line: RecognisedLine, inked: NDArray[np.bool_], index: int, font
     """Whether a section number is followed by a gap; the recogniser places its last digit as far as in the gap."""
     start = line.centres[index - 1] * len(inked) - 0.4 * font_height_px
     end = line.centres[index] * len(inked) + 0.1 * font_height_px
-    return _gap(inked, start, end) >= _LEAST_GAP * font_height_px
+    return _gaps(inked, np.asarray([start, end]))[0] >= _LEAST_GAP * font_height_px
 
 
 def _wide_gaps(text: str, candidates: list[tuple[int, int]], spaces: list[int], font_height_px: float) -> list[int]:
@@ -107,13 +105,21 @@ def _is_letterspaced(text: str, index: int, wide: list[int]) -> bool:
     return sum(start < other < (end if end >= 0 else len(text)) for other in wide) > 1
 
 
-def _gap(inked: NDArray[np.bool_], start: float, end: float) -> int:
-    """The widest run of columns without ink that has ink on both sides between two places.
+def _gaps(inked: NDArray[np.bool_], places: NDArray[np.float64]) -> list[int]:
+    """For each two neighbouring places the widest run of columns without ink that has ink on both sides between them.
 
     Runs at the ends do not count: the recogniser's places are a few pixels off and may lie beside a narrow letter.
     """
-    columns = np.flatnonzero(inked[max(0, round(start)) : max(0, round(end)) + 1])
-    return int(np.diff(columns).max()) - 1 if len(columns) > 1 else 0
+    widest = np.zeros(max(0, len(places) - 1), int)
+    columns = np.flatnonzero(inked)
+    if len(columns) < 2 or not len(widest):
+        return [int(width) for width in widest]
+    bounds = np.round(places).astype(int)
+    between = np.searchsorted(bounds, columns[:-1], side="right") - 1
+    inside = (between >= 0) & (between < len(widest))
+    inside[inside] = columns[1:][inside] <= bounds[between[inside] + 1]
+    np.maximum.at(widest, between[inside], np.diff(columns)[inside] - 1)
+    return [int(width) for width in widest]
 
 
 def _short_underscores(
