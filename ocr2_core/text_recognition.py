@@ -170,7 +170,7 @@ def model_path() -> Path:
 
 def _width(crop: NDArray[np.uint8]) -> int:
     """Width of the crop as the network sees it, 48 px high. (Stretching lines does not help: LOG.md.)"""
-    """Width of the crop as the network sees it: 48 px high, a little narrowed, which saves time and loses nothing."""
+    height, width = crop.shape[:2]
     return max(_COLUMN_PX, round(int(width) * LINE_HEIGHT_PX / int(height)))
 
 
