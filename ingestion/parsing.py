@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,11 +75,12 @@ def parse_file(workspace: Workspace, path: Path, options: JobOptions, on_page: O
 
 def output_folders(paths: list[Path], output: Path) -> list[Path]:
     """A folder for each file, named after it; files of one name get a number, so that none overwrites another."""
-    seen = Counter[str]()
+    taken: set[str] = set()
     folders = []
     for path in paths:
-        name = path.stem or path.name
-        seen[name.casefold()] += 1
-        count = seen[name.casefold()]
-        folders.append(output / (name if count == 1 else f"{name}-{count}"))
+        names = itertools.chain([path.stem], (f"{path.stem}-{number}" for number in itertools.count(2)))
+        # file systems that ignore case would take two such names for one
+        name = next(name for name in names if name.casefold() not in taken)
+        taken.add(name.casefold())
+        folders.append(output / name)
     return folders

@@ -152,6 +152,7 @@ def load(workspace: Workspace, job: Job) -> Job:
     """
     from knowledge_base.chunks import Chunk
     from knowledge_base.store import SourceRevision
+    from knowledge_base.vectors import encode_chunks
 
     settings, source = workspace.settings, job.source
     results = _reading(workspace, job).pages()
@@ -171,8 +172,7 @@ def load(workspace: Workspace, job: Job) -> Job:
         title=title,
         ingested_at=datetime.now(UTC),
     )
-    dense = workspace.embedder.encode_passages([item.embedded_text for item in chunks])
-    sparse = [workspace.sparse_encoder.encode_passage(item.embedded_text, item.language) for item in chunks]
+    dense, sparse = encode_chunks(chunks, workspace.embedder, workspace.sparse_encoder)
     with workspace.open_knowledge_base() as knowledge_base:
         knowledge_base.ensure_collection(workspace.embedder, workspace.sparse_encoder)
         report = knowledge_base.load_revision(revision, chunks, dense, sparse)

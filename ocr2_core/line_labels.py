@@ -16,7 +16,6 @@ _SINGLE = re.compile(r"^(?:\d{1,2}|[A-Z]|[IVX]{1,5})\.?\s+[^\W\d_]")
 
 _BULLET = re.compile(r"^[•●▪◦‣∙·○■□►▶➢✓◆★*\u2013\u2014-](?=\s+\S)|^[•●▪◦‣∙○■□►▶➢✓◆](?=\S)|^o(?=\s+[A-Z])")
 _ENUMERATOR = re.compile(rf"^(?:\(?(?:\d{{1,3}}|[a-zA-Z]|{_ROMAN})\)|(?:\d{{1,3}}|[a-z]|[ivx]{{1,5}})\.)(?=\s+\S)")
-_BULLET_ONLY = re.compile(r"^(?:[•●▪◦‣∙·○■□►▶➢✓◆*\u2013-]|\(?(?:\d{1,3}|[a-z])[.)])$")
 
 _CAPTION_WORDS = (
     "figure|fig|table|listing|example|algorithm|diagram|abbildung|abb|bild|tabelle|tab|beispiel|tableau|exemple|"
@@ -30,7 +29,6 @@ _CAPTION_CJK = re.compile(r"^[図表图圖]\s*\d+(?:[.\-]\d+)*")
 _PAGE_NUMBER = re.compile(rf"^[-–—\[(]?\s*(?:\d{{1,4}}|{_ROMAN}|[A-Z]-?\d{{1,3}}|\d{{1,3}}-\d{{1,3}})\s*[-–—\])]?$")
 _ENTRY_END = re.compile(rf"(?P<number>\d{{1,4}}|{_ROMAN}|[A-Z]-?\d{{1,3}}|\d{{1,3}}-\d{{1,3}})$")
 _LEADERS = re.compile(r"(?:\s*[.·…・‧∙•_]\s*){3,}|\s*…+\s*|\s*\.{2,}\s*")
-_LEADERS_ONLY = re.compile(r"^[\s.·…・‧∙•_,:;'-]*$")
 
 _FOOTNOTE = re.compile(r"^(?:\d{1,2}|[*†‡§¹²³⁴-⁹])\s*\S")
 _PROMPT = re.compile(r"^\s*(?:[$#%>]\s+\S|>>>\s|\w[\w.-]*@[\w.-]+[:#$]|[A-Z]:\\>|root#|user\$)")
@@ -55,11 +53,6 @@ def list_marker(text: str) -> str | None:
     """The bullet, number or letter in front of a list item."""
     found = _BULLET.match(text) or _ENUMERATOR.match(text)
     return found.group(0) if found else None
-
-
-def is_bare_marker(text: str) -> bool:
-    """A bullet or number that the detector cut off from its item."""
-    return bool(_BULLET_ONLY.match(text))
 
 
 def is_caption(text: str, *, beside_figure: bool = False) -> bool:
@@ -90,10 +83,6 @@ def split_contents_entry(text: str) -> tuple[str, str] | None:
 
 def has_leaders(text: str) -> bool:
     return bool(re.search(r"(?:[.·…‧]\s?){4,}|…{2,}", text))
-
-
-def is_leaders_only(text: str) -> bool:
-    return bool(_LEADERS_ONLY.match(text))
 
 
 def is_footnote_start(text: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ingestion.answers import parse_filters
+from ingestion.parsing import output_folders
 from ingestion.services.object_gateway import S3Access
 from tests.ingestion.pages import text_pdf
 
@@ -133,6 +134,12 @@ def test_a_wrong_setting_is_named(env: dict[str, str], tmp_path: Path) -> None:
     done = ocr2kb({**env, "OCR2KB_DPI": "7"}, tmp_path, "status")
     assert done.returncode == 4
     assert "OCR2KB_DPI" in done.stderr
+
+
+def test_no_parsed_file_overwrites_another() -> None:
+    names = ["a/x.pdf", "b/x.pdf", "x-2.pdf", "X.tif", ".pdf"]
+    folders = output_folders([Path(name) for name in names], Path("out"))
+    assert [folder.name for folder in folders] == ["x", "x-2", "x-2-2", "X-3", ".pdf"]
 
 
 def test_filters() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from ingestion.errors import ObjectMissing
+from ingestion.errors import ObjectMissing, PathRefused
 from ingestion.job import Job, JobOptions, JobStatus, SourceRef
 from ingestion.listing import list_sources
 from ingestion.local_sources import find_sources
@@ -241,3 +241,16 @@ def test_addresses_of_people(shared: Workspace, tmp_path: Path) -> None:
     assert list(shared.store.list("stages-manuals", "sub/")) == before
     with pytest.raises(ObjectMissing):
         find_sources(shared, ["s3://stages-manuals/nothing-here/"])
+
+
+def test_two_files_of_one_name_are_not_taken_for_one_manual(shared: Workspace, tmp_path: Path) -> None:
+    for folder, text in (("pumps", "Oil."), ("fans", "Grease.")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "clash.pdf").write_bytes(text_pdf(text))
+    both = [str(tmp_path / "pumps" / "clash.pdf"), str(tmp_path / "fans" / "clash.pdf")]
+    with pytest.raises(PathRefused, match=r"would both become the object 'clash\.pdf'"):
+        find_sources(shared, both)
+    assert not shared.store.exists("stages-manuals", "clash.pdf")
+    assert [source.key for source in find_sources(shared, [both[0], both[0]])] == ["clash.pdf"]
+    keys = [source.key for source in find_sources(shared, [str(tmp_path)])]
+    assert keys == ["fans/clash.pdf", "pumps/clash.pdf"]
