@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from knowledge_base.connection import QdrantOptions
 from knowledge_base.errors import CollectionMismatch, KnowledgeBaseError
-from knowledge_base.payload import DENSE_VECTOR, SPARSE_VECTOR
+from knowledge_base.payload import DENSE_VECTOR, LOADING_SINCE, SPARSE_VECTOR
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
@@ -152,7 +152,9 @@ def _create_payload_indexes(client: QdrantClient, name: str, *, is_local: bool) 
         "pages": integer,
         "chunk_index": integer,
     }
+    fields: dict[str, Any] = {f"metadata.{field}": schema for field, schema in wanted.items()}
+    fields[LOADING_SINCE] = models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME)
     present = client.get_collection(name).payload_schema
-    for field, schema in wanted.items():
-        if f"metadata.{field}" not in present:
-            client.create_payload_index(name, field_name=f"metadata.{field}", field_schema=schema, wait=True)
+    for field, schema in fields.items():
+        if field not in present:
+            client.create_payload_index(name, field_name=field, field_schema=schema, wait=True)

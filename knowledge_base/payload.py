@@ -16,6 +16,9 @@ DEFAULT_TENANT = "default"
 DENSE_VECTOR = "dense"
 SPARSE_VECTOR = "sparse"
 
+# A point that is written and not yet shown to readers has this field beside its content and metadata.
+LOADING_SINCE = "loading_since"
+
 _POINT_NAMESPACE = uuid.UUID("5b1c6d0e-7a0f-5d0c-9a83-0c2b1a4f6e21")
 
 
@@ -81,6 +84,23 @@ def matches(field: str, *values: str) -> Any:
 
     match = models.MatchValue(value=values[0]) if len(values) == 1 else models.MatchAny(any=list(values))
     return models.FieldCondition(key=f"metadata.{field}", match=match)
+
+
+def shown() -> Any:
+    """The Qdrant condition of every reader: the point belongs to a load that was finished.
+
+    Whoever queries the collection without this package adds it, or sees the points of a load that is under way.
+    """
+    from qdrant_client import models
+
+    return models.IsEmptyCondition(is_empty=models.PayloadField(key=LOADING_SINCE))
+
+
+def loading_before(time: datetime) -> Any:
+    """A Qdrant condition: the point was written before `time` by a load that was not finished."""
+    from qdrant_client import models
+
+    return models.FieldCondition(key=LOADING_SINCE, range=models.DatetimeRange(lt=time))
 
 
 def of_source(source: str, tenant: str) -> list[Any]:

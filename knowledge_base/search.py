@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from knowledge_base.chunks import ChunkBox
-from knowledge_base.payload import DEFAULT_TENANT, DENSE_VECTOR, SPARSE_VECTOR, matches
+from knowledge_base.payload import DEFAULT_TENANT, DENSE_VECTOR, SPARSE_VECTOR, matches, shown
 
 if TYPE_CHECKING:
     from knowledge_base.embedding import Embedder
@@ -147,7 +147,7 @@ def _hit(point: Any, ranks: list[dict[str, int]]) -> Hit:
 def _qdrant_filter(filters: SearchFilters) -> Any:
     from qdrant_client import models
 
-    must: list[Any] = []
+    must: list[Any] = [shown()]
     if filters.tenant is not None:
         must.append(matches("tenant", filters.tenant))
     for field, given in (("source", filters.source), ("language", filters.language), ("labels", filters.labels)):
@@ -159,4 +159,4 @@ def _qdrant_filter(filters: SearchFilters) -> Any:
     if filters.section is not None:
         prefix = models.MatchPrefix(prefix=filters.section)
         must.append(models.FieldCondition(key="metadata.section_path", match=prefix))
-    return models.Filter(must=must) if must else None
+    return models.Filter(must=must)

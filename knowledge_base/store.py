@@ -1,10 +1,17 @@
-"""The knowledge base: load a revision of a source, delete a source, count. Loading never leaves a gap for readers."""
+"""The knowledge base: load a revision of a source, delete a source, count.
+
+A load is atomic in effect. Its points are written with a mark that hides them from readers (`payload.shown`); when all
+are there, one request takes the marks off and deletes the source's other points. A search sees the old revision before
+that request and the new one after it. Writing never touches a point that is there already, so a load that is repeated,
+or runs twice at once, hides nothing that is shown.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +26,17 @@ from knowledge_base.errors import CollectionMissing, LoadIncomplete
 from knowledge_base.payload import (
     DEFAULT_TENANT,
     DENSE_VECTOR,
+    LOADING_SINCE,
     SPARSE_VECTOR,
     SourceRevision,
     check_chunks,
+    loading_before,
     matches,
     of_revision,
     of_source,
     payload,
     point_id,
+    shown,
 )
 from knowledge_base.sparse import SparseVector
 
@@ -37,6 +47,9 @@ if TYPE_CHECKING:
 __all__ = ["KnowledgeBase", "LoadReport", "QdrantOptions", "SourceRevision", "open_knowledge_base"]
 
 logger = logging.getLogger(__name__)
+
+# Hidden points that are older than this were left by a load that died; younger ones may belong to one that runs.
+ABANDONED_AFTER = timedelta(hours=6)
 
 
 class LoadReport(BaseModel):
@@ -103,10 +116,11 @@ class KnowledgeBase:
     ) -> LoadReport:
         """Make `chunks` the only points of the revision's source. `dense` is (n, dimension); all three in chunk order.
 
-        New points are written beside the old ones and counted, then the old ones are deleted: a search in between finds
-        the source, a crash at any step is cured by loading again, and what is there already is not written again.
-        Raises LoadIncomplete, with nothing deleted, when the count is wrong; ValueError when the input does not fit
-        together.
+        New points are written hidden, counted, and shown in the request that deletes the old ones; a crash at any step
+        is cured by loading again, and what is there already is not written again. Of two loads of one source at once
+        the one that ends last stays.
+        Raises LoadIncomplete when the count is wrong (before anything was deleted) or when another load of the source
+        took over; ValueError when the input does not fit together.
         """
         check_chunks(chunks)
         if dense.shape[0] != len(chunks) or dense.ndim != 2 or len(sparse) != len(chunks):
@@ -115,16 +129,26 @@ class KnowledgeBase:
             raise ValueError(f"the dense vectors of {revision.source} hold values that are not finite numbers")
 
         with self.collection():
-            is_present = self._count(_new_points(revision, len(chunks))) == len(chunks)
+            new, new_and_shown = _new_points(revision, len(chunks)), _new_points(revision, len(chunks), shown())
+            is_present = self._count(new_and_shown) == len(chunks)
             if not is_present:
                 self._write(revision, chunks, dense, sparse)
-                found = self._count(_new_points(revision, len(chunks)))
+                found = self._count(new)
                 if found != len(chunks):
                     raise LoadIncomplete(
                         f"{len(chunks)} points of {revision.source} were written but {found} are found; "
                         "its old points stay until a load succeeds"
                     )
-            deleted = self._delete(_old_points(revision, len(chunks)))
+            old = _old_points(revision, len(chunks), datetime.now(UTC) - ABANDONED_AFTER)
+            deleted = self._count(old)
+            if deleted or not is_present:
+                self._switch(new, old)
+                found = self._count(new_and_shown)
+                if found != len(chunks):
+                    raise LoadIncomplete(
+                        f"{found} of {len(chunks)} points of {revision.source} are shown: another load of it ended "
+                        "at the same time. Load it again."
+                    )
         logger.info(
             "%s revision %.12s: %d points, %d old ones deleted",
             revision.source,
@@ -149,15 +173,17 @@ class KnowledgeBase:
     def count(
         self, source: str | None = None, *, revision: str | None = None, tenant: str | None = DEFAULT_TENANT
     ) -> int:
-        """Exact number of points, of one source or revision if given; `tenant` None counts all tenants."""
+        """Exact number of points that readers see, of one source or revision if given; `tenant` None counts all
+        tenants."""
         if not self.has_collection():
             return 0
         wanted = {"tenant": tenant, "source": source, "revision": revision}
         with self.collection():
-            return self._count(_filter(must=[matches(key, value) for key, value in wanted.items() if value]))
+            conditions = [matches(key, value) for key, value in wanted.items() if value]
+            return self._count(_filter(must=[shown(), *conditions]))
 
     def point_ids(self, source: str, *, tenant: str = DEFAULT_TENANT) -> list[str]:
-        """Ids of all points of a source, sorted."""
+        """Ids of all points of a source, hidden ones too, sorted."""
         if not self.has_collection():
             return []
         ids: list[str] = []
@@ -199,6 +225,7 @@ class KnowledgeBase:
         from qdrant_client import models
 
         size = self.options.upload_batch_size
+        mark = {LOADING_SINCE: datetime.now(UTC).isoformat()}
         for start in range(0, len(chunks), size):
             points = [
                 models.PointStruct(
@@ -207,7 +234,7 @@ class KnowledgeBase:
                         DENSE_VECTOR: vector.tolist(),
                         SPARSE_VECTOR: models.SparseVector(indices=list(terms.indices), values=list(terms.values)),
                     },
-                    payload=payload(revision, chunk),
+                    payload={**payload(revision, chunk), **mark},
                 )
                 for chunk, vector, terms in zip(
                     chunks[start : start + size],
@@ -216,7 +243,20 @@ class KnowledgeBase:
                     strict=True,
                 )
             ]
-            self.client.upsert(self.options.collection, points, wait=True)
+            self.client.upsert(self.options.collection, points, wait=True, update_mode=models.UpdateMode.INSERT_ONLY)
+
+    def _switch(self, new: Any, old: Any) -> None:
+        """Show the new points and delete the old ones, in one request."""
+        from qdrant_client import models
+
+        self.client.batch_update_points(
+            self.options.collection,
+            [
+                models.DeletePayloadOperation(delete_payload=models.DeletePayload(keys=[LOADING_SINCE], filter=new)),
+                models.DeleteOperation(delete=models.FilterSelector(filter=old)),
+            ],
+            wait=True,
+        )
 
     def _count(self, wanted: Any) -> int:
         return self.client.count(self.options.collection, count_filter=wanted, exact=True).count
@@ -242,15 +282,19 @@ def _beyond(chunk_count: int) -> Any:
     return models.FieldCondition(key="metadata.chunk_index", range=models.Range(gte=chunk_count))
 
 
-def _new_points(revision: SourceRevision, chunk_count: int) -> Any:
+def _new_points(revision: SourceRevision, chunk_count: int, *conditions: Any) -> Any:
     """The points that a load of `chunk_count` chunks writes."""
-    return _filter(must=of_revision(revision), must_not=[_beyond(chunk_count)])
+    return _filter(must=[*of_revision(revision), *conditions], must_not=[_beyond(chunk_count)])
 
 
-def _old_points(revision: SourceRevision, chunk_count: int) -> Any:
-    """All other points of the source: other revisions or fingerprints, and ordinals beyond the last chunk."""
+def _old_points(revision: SourceRevision, chunk_count: int, abandoned_before: datetime) -> Any:
+    """All other points of the source that readers see, or that a load left which began before `abandoned_before`:
+    other revisions or fingerprints, and ordinals beyond the last chunk."""
     is_this_chunk_set = _filter(must=of_revision(revision))
     return _filter(
-        must=of_source(revision.source, revision.tenant),
+        must=[
+            *of_source(revision.source, revision.tenant),
+            _filter(should=[shown(), loading_before(abandoned_before)]),
+        ],
         should=[_filter(must_not=[is_this_chunk_set]), _beyond(chunk_count)],
     )

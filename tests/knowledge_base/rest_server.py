@@ -41,6 +41,7 @@ class RestServer:
     fail_with: int | None = None
     delay_s: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @contextmanager
@@ -82,7 +83,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("api-key") != API_KEY:
             return self._answer(403, {"status": {"error": "forbidden"}})
         try:
-            result = self._result(state, f"{self.command} {path}", body)
+            # local mode is not made for threads; a request is atomic here, as a batch of a single shard is
+            with state.lock:
+                result = self._result(state, f"{self.command} {path}", body)
         except ValueError as error:
             status = 404 if "not found" in str(error) else 409 if "already exists" in str(error) else 400
             return self._answer(status, {"status": {"error": str(error)}})
@@ -135,7 +138,11 @@ class _Handler(BaseHTTPRequestHandler):
         return models.UpdateResult(operation_id=0, status=models.UpdateStatus.COMPLETED)
 
     def upsert(self, state: RestServer, name: str, body: Any) -> Any:
-        return state.client.upsert(name, models.PointsList(**body).points)
+        wanted = models.PointsList(**body)
+        return state.client.upsert(name, wanted.points, update_mode=wanted.update_mode)
+
+    def update_batch(self, state: RestServer, name: str, body: Any) -> Any:
+        return state.client.batch_update_points(name, models.UpdateOperations(**body).operations)
 
     def count(self, state: RestServer, name: str, body: Any) -> Any:
         return state.client.count(name, count_filter=_filter(body["filter"]))
@@ -160,6 +167,7 @@ _ACTIONS = {
     "PUT": "create",
     "PUT /index": "index",
     "PUT /points": "upsert",
+    "POST /points/batch": "update_batch",
     "POST /points/count": "count",
     "POST /points/delete": "delete",
     "POST /points/scroll": "scroll",

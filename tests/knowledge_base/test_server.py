@@ -72,7 +72,9 @@ def test_the_same_code_runs_against_a_server(remote: KnowledgeBase, server: Rest
     assert created["vectors"] == {"dense": {"size": 384, "distance": "Cosine", "on_disk": False}}
     assert created["metadata"]["dense"]["model"] == "all-MiniLM-L6-v2"
     assert server.indexes["metadata.tenant"] == {"type": "keyword", "is_tenant": True}
+    assert server.indexes["loading_since"] == {"type": "datetime"}
     assert sorted(server.indexes) == [
+        "loading_since",
         "metadata.chunk_index",
         "metadata.fingerprint",
         "metadata.labels",
@@ -88,7 +90,7 @@ def test_the_same_code_runs_against_a_server(remote: KnowledgeBase, server: Rest
 def test_each_payload_index_is_asked_for_once(remote: KnowledgeBase, server: RestServer, load: Loader) -> None:
     use_everything(remote, load)
     asked = [request.body["field_name"] for request in server.requests if request.path.endswith("/index")]
-    assert len(asked) == len(set(asked)) == 9
+    assert len(asked) == len(set(asked)) == 10
 
 
 def test_hybrid_search_is_one_request_with_the_filter_in_each_prefetch(
@@ -102,10 +104,10 @@ def test_hybrid_search_is_one_request_with_the_filter_in_each_prefetch(
     (fused,) = query["searches"]
     assert fused["query"] == {"fusion": "rrf"}
     assert [each["using"] for each in fused["prefetch"]] == ["dense", "sparse"]
-    assert [[condition["key"] for condition in each["filter"]["must"]] for each in fused["prefetch"]] == [
-        ["metadata.tenant", "metadata.language"],
-        ["metadata.tenant", "metadata.language"],
-    ]
+    for each in fused["prefetch"]:
+        first, *others = each["filter"]["must"]
+        assert first == {"is_empty": {"key": "loading_since"}}
+        assert [condition["key"] for condition in others] == ["metadata.tenant", "metadata.language"]
 
 
 def test_a_closed_port_is_unavailable(load: Loader) -> None:
@@ -162,7 +164,7 @@ def test_every_request_is_valid_by_qdrants_openapi(remote: KnowledgeBase, server
     openapi = json.loads(Path(os.environ["QDRANT_OPENAPI"]).read_text())
     use_everything(remote, load)
     problems = [problem for request in server.requests for problem in violations(openapi, request)]
-    assert len({request.path for request in server.requests}) == 11
+    assert len({request.path for request in server.requests}) == 12
     assert violations(openapi, Recorded("POST", "/collections/x/points/count", {"exact": "no"})) != []
     assert problems == []
 

@@ -142,7 +142,7 @@ class CrashError(Exception):
     pass
 
 
-@pytest.mark.parametrize("step", ["second batch", "count", "delete"])
+@pytest.mark.parametrize("step", ["second batch", "count", "switch"])
 def test_a_crash_at_any_step_then_a_retry_ends_in_the_same_points(
     step: str, knowledge_base: KnowledgeBase, load: Loader, embedder: Embedder, sparse_encoder: SparseEncoder,
     monkeypatch: pytest.MonkeyPatch,
@@ -173,8 +173,8 @@ def test_a_crash_at_any_step_then_a_retry_ends_in_the_same_points(
     with monkeypatch.context() as patch:
         patch.setattr(client, "upsert", upsert)
         patch.setattr(client, "count", count)
-        if step == "delete":
-            patch.setattr(client, "delete", crash)
+        if step == "switch":
+            patch.setattr(client, "batch_update_points", crash)
         with pytest.raises(CrashError):
             load(knowledge_base, make_revision(revision=NEW), new_chunks)
 
