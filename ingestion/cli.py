@@ -104,7 +104,7 @@ def ingest(
     from ingestion.report import summarise
 
     options = JobOptions(force=force, engine=engine, ocr=ocr)
-    run_id = f"cli-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
+    run_id = _run_id()
     with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
         workspace.ensure_buckets()
         sources = find_sources(workspace, addresses)
@@ -184,6 +184,48 @@ def status(
 
 
 @app.command()
+def delete(
+    sources: Annotated[list[str], typer.Argument(help="s3://bucket/key, or keys of the source bucket.")],
+    with_object: Annotated[bool, typer.Option(help="Delete the objects too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take sources out of the knowledge base; a tombstone stays in their manifests."""
+    from ingestion.deletion import delete_source
+    from ingestion.status import source_address
+
+    run_id = _run_id()
+    outcomes = []
+    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
+        for name in sources:
+            bucket, key = source_address(workspace, name)
+            point_count = delete_source(workspace, bucket, key, run_id=run_id, with_object=with_object)
+            outcomes.append({"source": f"s3://{bucket}/{key}", "point_count": point_count})
+            if not as_json:
+                out.print(f"deleted s3://{bucket}/{key}: {point_count} points")
+    if as_json:
+        print_json(outcomes)
+
+
+@app.command()
+def audit(
+    fix: Annotated[bool, typer.Option(help="Make good what needs no reading.")] = False,
+    force: Annotated[bool, typer.Option(help="Fix even if many sources would be deleted.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare objects, manifests and points, and say what differs."""
+    from ingestion.audit import audit as run_audit
+
+    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
+        report = run_audit(workspace, run_id=_run_id(), fix=fix, force=force)
+    if as_json:
+        print_json(report)
+    else:
+        out.print("\n".join(report.lines()))
+    if not report.is_clean:
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+@app.command()
 def doctor(as_json: AsJson = False) -> None:
     """Check versions, models and services."""
     from ingestion.doctor import run_checks
@@ -236,6 +278,10 @@ def plan(
             print_json(plan_json(budget))
         else:
             out.print("\n".join(plan_lines(budget)))
+
+
+def _run_id() -> str:
+    return f"cli-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:6]}"
 
 
 def _print_parsed(outcomes: list[dict[str, object]], as_json: bool) -> None:

@@ -48,6 +48,37 @@ class PathRefused(IngestionError):
     """A named path is not there, holds nothing that could be a manual, or would overwrite another one's object."""
 
 
+class SourceStillThere(IngestionError):
+    """A source that is to be deleted still has its object, so that a later run would ingest it again."""
+
+    def __init__(self, bucket: str, key: str) -> None:
+        super().__init__(
+            f"s3://{bucket}/{key} is still in the bucket, and a later run would ingest it again. "
+            "Delete the object first, or both with --with-object."
+        )
+        self.bucket = bucket
+        self.key = key
+
+    def __reduce__(self) -> tuple[type[SourceStillThere], tuple[str, str]]:
+        return type(self), (self.bucket, self.key)
+
+
+class AuditRefused(IngestionError):
+    """An audit would delete so much that the bucket is more likely to be wrong than the knowledge base."""
+
+    def __init__(self, bucket: str, deleted_count: int, published_count: int) -> None:
+        super().__init__(
+            f"{deleted_count} of {published_count} published sources have no object in s3://{bucket}. Nothing was "
+            "changed. Check that this is the right bucket and that it is whole; if it is, use --force."
+        )
+        self.bucket = bucket
+        self.deleted_count = deleted_count
+        self.published_count = published_count
+
+    def __reduce__(self) -> tuple[type[AuditRefused], tuple[str, int, int]]:
+        return type(self), (self.bucket, self.deleted_count, self.published_count)
+
+
 class DocumentRefused(IngestionError):
     """This document cannot be published as it is; the others are untouched.
 

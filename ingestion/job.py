@@ -34,6 +34,7 @@ class JobStatus(StrEnum):
     PUBLISHED = "published"
     PARTIAL = "partial"
     QUARANTINED = "quarantined"
+    DELETED = "deleted"
 
     @property
     def is_final(self) -> bool:

@@ -67,6 +67,19 @@ class Manifest(BaseModel):
             return self.published.status.value
         return self.last_attempt.status.value
 
+    def deleted(self, run_id: str, at: datetime) -> Manifest:
+        """The tombstone: nothing is published any more, the history says what was."""
+        known = self.published or self.last_attempt
+        fingerprints = known.fingerprints if known else Fingerprints(ocr="", structure="", chunks="", index="")
+        attempt = Attempt(
+            run_id=run_id,
+            at=at,
+            status=JobStatus.DELETED,
+            revision=known.revision if known else None,
+            fingerprints=fingerprints,
+        )
+        return self.after(attempt).model_copy(update={"published": None})
+
     def after(self, attempt: Attempt, published: PublishedRevision | None = None, title: str | None = None) -> Manifest:
         """The manifest once `attempt` has ended. The history keeps what happened, not that nothing did."""
         happened = [] if attempt.status is JobStatus.UNCHANGED else [attempt]

@@ -22,13 +22,17 @@ class SourceStatus(BaseModel):
     progress: ReadingProgress | None = None
 
 
+def source_address(workspace: Workspace, name: str) -> tuple[str, str]:
+    """Bucket and key of `s3://bucket/key`, or of a key of the source bucket."""
+    if not name.startswith("s3://"):
+        return workspace.settings.source_bucket, name
+    bucket = urlsplit(name).netloc
+    return bucket, name.removeprefix(f"s3://{bucket}/")
+
+
 def source_status(workspace: Workspace, name: str) -> SourceStatus:
     """Look a source up by `s3://bucket/key` or by a key of the source bucket. Raises ObjectMissing when unknown."""
-    if name.startswith("s3://"):
-        bucket = urlsplit(name).netloc
-        key = name.removeprefix(f"s3://{bucket}/")
-    else:
-        bucket, key = workspace.settings.source_bucket, name
+    bucket, key = source_address(workspace, name)
     manifest = workspace.manifests.read(bucket, key)
     if manifest.last_attempt is None:
         workspace.store.stat(bucket, key)

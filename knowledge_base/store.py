@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from knowledge_base import collection as schema
+from knowledge_base.census import ABANDONED_AFTER, ChunkSet, take_census
 from knowledge_base.chunks import Chunk
 from knowledge_base.connection import QdrantOptions, open_client, release_lock, translated_errors
 from knowledge_base.errors import CollectionMissing, LoadIncomplete
@@ -48,8 +49,7 @@ __all__ = ["KnowledgeBase", "LoadReport", "QdrantOptions", "SourceRevision", "op
 
 logger = logging.getLogger(__name__)
 
-# Hidden points that are older than this were left by a load that died; younger ones may belong to one that runs.
-ABANDONED_AFTER = timedelta(hours=6)
+_SCROLL_SIZE = 1000
 
 
 class LoadReport(BaseModel):
@@ -163,12 +163,32 @@ class KnowledgeBase:
             point_count=len(chunks),
         )
 
-    def delete_source(self, source: str, *, tenant: str = DEFAULT_TENANT) -> int:
-        """Delete all points of a source; return how many there were."""
+    def delete_source(self, source: str, *, tenant: str = DEFAULT_TENANT, keep: tuple[str, str] | None = None) -> int:
+        """Delete all points of a source; return how many there were. `keep`: revision and fingerprint of a chunk set
+        that stays, and hidden points then stay too."""
+        if not self.has_collection():
+            return 0
+        conditions = of_source(source, tenant)
+        if keep is None:
+            unwanted = _filter(must=conditions)
+        else:
+            kept = _filter(must=[matches("revision", keep[0]), matches("fingerprint", keep[1])])
+            unwanted = _filter(must=[*conditions, shown()], must_not=[kept])
+        with self.collection():
+            return self._delete(unwanted)
+
+    def delete_abandoned(self, source: str, *, now: datetime, tenant: str = DEFAULT_TENANT) -> int:
+        """Delete the points that loads of this source left when they died; return how many there were."""
         if not self.has_collection():
             return 0
         with self.collection():
-            return self._delete(_filter(must=of_source(source, tenant)))
+            return self._delete(_filter(must=[*of_source(source, tenant), loading_before(now - ABANDONED_AFTER)]))
+
+    def census(self, *, tenant: str = DEFAULT_TENANT) -> list[ChunkSet]:
+        """How many points each chunk set of a tenant has. Reads a few fields of every point, a page at a time."""
+        if not self.has_collection():
+            return []
+        return take_census(self._payloads(_filter(must=[matches("tenant", tenant)])))
 
     def count(
         self, source: str | None = None, *, revision: str | None = None, tenant: str | None = DEFAULT_TENANT
@@ -193,7 +213,7 @@ class KnowledgeBase:
                 records, offset = self.client.scroll(
                     name,
                     scroll_filter=_filter(must=of_source(source, tenant)),
-                    limit=1000,
+                    limit=_SCROLL_SIZE,
                     offset=offset,
                     with_payload=False,
                 )
@@ -214,6 +234,18 @@ class KnowledgeBase:
             raise CollectionMissing(f"{self.options.place} has no collection {alias}: nothing has been loaded yet")
         with translated_errors(self.options.place):
             yield alias
+
+    def _payloads(self, wanted: Any) -> Iterator[dict[str, Any]]:
+        fields = ["metadata.source", "metadata.revision", "metadata.fingerprint", LOADING_SINCE]
+        offset: Any = None
+        with self.collection() as name:
+            while True:
+                records, offset = self.client.scroll(
+                    name, scroll_filter=wanted, limit=_SCROLL_SIZE, offset=offset, with_payload=fields
+                )
+                yield from (record.payload or {} for record in records)
+                if offset is None:
+                    return
 
     def _write(
         self,

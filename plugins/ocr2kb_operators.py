@@ -190,6 +190,35 @@ class ReportOperator(BaseOperator):
         return counts
 
 
+class AuditOperator(BaseOperator):
+    """Compare objects, manifests and points, fix what needs no reading where the parameter `fix` says so, and fail
+    when something could not be fixed. What a later ingest run will do (new and changed objects) fails nothing."""
+
+    def execute(self, context: Context) -> dict[str, int]:
+        from ingestion.audit import audit
+        from ingestion.errors import AuditRefused
+
+        params = context["params"]
+        try:
+            with open_workspace() as workspace:
+                report = audit(
+                    workspace,
+                    run_id=context["run_id"],
+                    fix=bool(params.get("fix", True)),
+                    force=bool(params.get("force", False)),
+                )
+        except AuditRefused as error:
+            raise AirflowFailException(str(error)) from error
+        for line in report.lines():
+            self.log.info("%s", line)
+        counts = dict(Counter(each.kind.value for each in report.drift))
+        context["ti"].xcom_push(key="drift", value=counts)
+        left = [each for each in report.drift if each.kind.can_be_fixed and not each.is_fixed]
+        if left:
+            raise AirflowFailException(f"{len(left)} differences are left: see the log")
+        return counts
+
+
 def selection(context: Context) -> dict[str, Any]:
     """Which documents this run is about, as arguments of ingestion.listing.list_sources."""
     params = context["params"]

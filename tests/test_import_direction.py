@@ -24,25 +24,33 @@ OUTSIDE = ("benchmarks", "samples", "tests")
 HEAVY_LIBRARIES = ("torch", "transformers", "sentence_transformers", "openvino", "rapidocr", "rapid_layout", "docling")
 # Modules whose whole purpose is a model in one of these libraries; whoever uses them imports them inside a function.
 HEAVY_MODULES = frozenset(
-    f"ocr2_core.ocr2.{name}"
+    f"ocr2_core.{name}"
     for name in (
-        "block_pool",
-        "decode_step",
-        "gates",
-        "group_cache",
-        "image_preparation",
-        "local_cache",
-        "model",
-        "model_decoder",
-        "page_encoder",
-        "page_gate",
-        "prefill",
-        "selection",
-        "sequence_state",
-        "sr_swa_attention",
-        "token_selector",
-        "triton_decode",
-        "triton_kernels",
+        "ocr2.block_pool",
+        "ocr2.decode_step",
+        "ocr2.gates",
+        "ocr2.group_cache",
+        "ocr2.image_preparation",
+        "ocr2.local_cache",
+        "ocr2.model",
+        "ocr2.model_decoder",
+        "ocr2.page_encoder",
+        "ocr2.page_gate",
+        "ocr2.prefill",
+        "ocr2.selection",
+        "ocr2.sequence_state",
+        "ocr2.sr_swa_attention",
+        "ocr2.token_selector",
+        "ocr2.triton_decode",
+        "ocr2.triton_kernels",
+        "nano.architecture",
+        "nano.characters",
+        "nano.checkpoint",
+        "nano.gate_training",
+        "nano.optimiser",
+        "nano.reading_loss",
+        "nano.sequences",
+        "nano.train",
     )
 )
 

@@ -61,8 +61,8 @@ class Stage:
 STAGES = (
     Stage("seeing", 600, 1800, 2e-3, (4,), is_seeing=True, style=PageStyle(least_lines=7)),
     Stage("reading", 600, 3000, 1e-3, (1, 1, 2, 4)),
-    Stage("fluency", 2000, 2000, 5e-4, (1, 2, 4), pages=24, style=PageStyle(least_lines=5)),
-    Stage("groups", 1500, 1500, 8e-4, (1, 2, 4, 8, 12)),
+    Stage("fluency", 500, 2000, 5e-4, (1, 2, 4), pages=24, style=PageStyle(least_lines=5)),
+    Stage("groups", 650, 650, 3e-4, (1, 2, 4, 8, 12), pages=24),
 )
 
 

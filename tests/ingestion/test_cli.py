@@ -106,6 +106,16 @@ def test_from_a_folder_to_an_answer(env: dict[str, str], tmp_path: Path) -> None
     assert unknown.returncode == 4
     assert unknown.stderr.strip() == "error: s3://cli-manuals/nothing.pdf does not exist"
 
+    clean = ocr2kb(env, tmp_path, "audit")
+    assert (clean.returncode, clean.stdout) == (0, "1 objects, 1 published, 1 points: no drift\n")
+    refused = ocr2kb(env, tmp_path, "delete", "fan.pdf")
+    assert refused.returncode == 4
+    assert "s3://cli-manuals/fan.pdf is still in the bucket" in refused.stderr
+    deleted = ocr2kb(env, tmp_path, "delete", "fan.pdf", "--with-object", "--json")
+    assert json.loads(deleted.stdout) == [{"source": "s3://cli-manuals/fan.pdf", "point_count": 1}]
+    assert json.loads(ocr2kb(env, tmp_path, "search", "fan oil", "--json").stdout) == []
+    assert ocr2kb(env, tmp_path, "status", "fan.pdf").stdout.startswith("deleted ")
+
 
 def test_a_service_that_is_down_has_its_own_exit_code(env: dict[str, str], tmp_path: Path) -> None:
     away = {**env, "OCR2KB_S3_ENDPOINT": "http://127.0.0.1:1"}

@@ -1,4 +1,4 @@
-"""What the DAG processor and the UI see of dags/ingest_manuals.py."""
+"""What the DAG processor and the UI see of the DAG files."""
 
 from __future__ import annotations
 
@@ -28,13 +28,18 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 
 
 @pytest.fixture(scope="module")
-def dag() -> Any:
+def dags() -> Any:
     from airflow.dag_processing.dagbag import DagBag
 
     bag = DagBag(REPOSITORY / "dags")
     assert bag.import_errors == {}
-    assert list(bag.dags) == ["ingest_manuals"]
-    return bag.dags["ingest_manuals"]
+    assert sorted(bag.dags) == ["audit_knowledge_base", "ingest_manuals"]
+    return bag.dags
+
+
+@pytest.fixture(scope="module")
+def dag(dags: Any) -> Any:
+    return dags["ingest_manuals"]
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "dags").glob("*.py")), ids=lambda path: path.name)
@@ -98,20 +103,31 @@ def test_reading_waits_for_the_gpu_and_loading_for_the_knowledge_base(dag: Any) 
     assert {places[name] for name in ("list_sources", "document.fetch", "report")} == {("default_pool", "default")}
 
 
-def test_every_task_is_bounded_retried_with_backoff_and_explained(dag: Any) -> None:
-    for task in dag.tasks:
-        assert task.execution_timeout is not None
-        assert task.execution_timeout < dag.dagrun_timeout
-        assert (task.retries, task.retry_exponential_backoff) == (5, 2.0)
-        assert task.doc_md
+def test_every_task_is_bounded_retried_with_backoff_and_explained(dags: Any) -> None:
+    retries = {"ingest_manuals": 5, "audit_knowledge_base": 3}
+    for name, dag in dags.items():
+        for task in dag.tasks:
+            assert task.execution_timeout is not None
+            assert task.execution_timeout < dag.dagrun_timeout
+            assert (task.retries, task.retry_exponential_backoff) == (retries[name], 2.0)
+            assert task.doc_md
 
 
-def test_the_trigger_form_explains_every_parameter_and_accepts_none_given(dag: Any) -> None:
-    dag.params.validate()
-    for name in dag.params:
-        schema = dag.params.get_param(name).schema
-        assert schema["title"], name
-        assert dag.params.get_param(name).description, name
+def test_the_trigger_form_explains_every_parameter_and_accepts_none_given(dags: Any) -> None:
+    for dag in dags.values():
+        dag.params.validate()
+        for name in dag.params:
+            schema = dag.params.get_param(name).schema
+            assert schema["title"], name
+            assert dag.params.get_param(name).description, name
+
+
+def test_the_audit_runs_daily_alone_and_takes_the_knowledge_bases_slot(dags: Any) -> None:
+    audit = dags["audit_knowledge_base"]
+    assert audit.task_ids == ["audit"]
+    assert audit.get_task("audit").pool == "knowledge_base"
+    assert (audit.catchup, audit.max_active_runs) == (False, 1)
+    assert {name: audit.params[name] for name in audit.params} == {"fix": True, "force": False}
 
 
 @pytest.mark.parametrize(

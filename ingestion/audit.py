@@ -1,0 +1,206 @@
+"""Does the knowledge base hold what the object store says it should? Drift between objects, manifests and points.
+
+| kind | what was found | `fix` |
+|---|---|---|
+| `deleted` | published, but the object is gone | points deleted, tombstone written |
+| `orphaned` | points of a source or revision that no manifest publishes | points deleted |
+| `missing` | published, but points are missing | loaded again from the stored chunks |
+| `unfinished` | hidden points of a load that died | points deleted |
+| `stale` | the object changed after it was published | none: the next ingest run |
+| `new` | an object that was never ingested, or was deleted and came back | none: the next ingest run |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+
+from ingestion.deletion import bury
+from ingestion.errors import AuditRefused
+from ingestion.job import Job, JobStatus, SourceRef
+from ingestion.listing import list_sources
+from ingestion.manifest import Manifest, PublishedRevision
+from ingestion.workspace import Workspace
+
+if TYPE_CHECKING:
+    from knowledge_base.census import ChunkSet
+
+# An emptied or mistaken bucket must not empty the knowledge base.
+MOST_DELETED_RATIO = 0.2
+LEAST_SUSPICIOUS_COUNT = 5
+
+logger = logging.getLogger(__name__)
+
+
+class DriftKind(StrEnum):
+    DELETED = "deleted"
+    ORPHANED = "orphaned"
+    MISSING = "missing"
+    UNFINISHED = "unfinished"
+    STALE = "stale"
+    NEW = "new"
+
+    @property
+    def can_be_fixed(self) -> bool:
+        """Without reading a document."""
+        return self not in (DriftKind.STALE, DriftKind.NEW)
+
+
+class Drift(BaseModel):
+    """One difference. `is_fixed`: whether this audit made it good; `error`: why it could not."""
+
+    kind: DriftKind
+    source: str
+    detail: str
+    is_fixed: bool = False
+    error: str | None = None
+
+
+class AuditReport(BaseModel):
+    """What was compared, and what differs."""
+
+    object_count: int
+    published_count: int
+    point_count: int
+    drift: list[Drift] = Field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is left to be done."""
+        return all(each.is_fixed for each in self.drift)
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        head = f"{self.object_count} objects, {self.published_count} published, {self.point_count} points"
+        if not self.drift:
+            return [f"{head}: no drift"]
+        lines = [f"{head}: {len(self.drift)} differences"]
+        for each in self.drift:
+            state = "fixed" if each.is_fixed else each.error or ""
+            lines.append(f"  {each.kind.value:<10} {each.source}  {each.detail}" + (f"  → {state}" if state else ""))
+        return lines
+
+
+def audit(workspace: Workspace, *, run_id: str, fix: bool = False, force: bool = False) -> AuditReport:
+    """Compare the source bucket, its manifests and the points of this tenant; with `fix` make good what can be.
+
+    One source that cannot be fixed does not stop the others. Raises AuditRefused where `fix` would delete more than a
+    fifth of what is published (and at least five sources) without `force`, ServiceUnavailable for an outage.
+    """
+    settings = workspace.settings
+    manifests = {manifest.uri: manifest for manifest in workspace.manifests.all(settings.source_bucket)}
+    objects = {source.uri: source for source in list_sources(workspace.store, settings.source_bucket)}
+    with workspace.open_knowledge_base() as knowledge_base:
+        chunk_sets = knowledge_base.census(tenant=settings.tenant)
+    published = {uri: manifest for uri, manifest in manifests.items() if manifest.published is not None}
+    drift = list(_compare(objects, manifests, chunk_sets, settings.source_bucket))
+    if fix:
+        deleted = sum(each.kind is DriftKind.DELETED for each in drift)
+        if not force and deleted >= LEAST_SUSPICIOUS_COUNT and deleted > MOST_DELETED_RATIO * len(published):
+            raise AuditRefused(settings.source_bucket, deleted, len(published))
+        drift = [_fixed(workspace, each, manifests, objects, run_id) for each in drift]
+    return AuditReport(
+        object_count=len(objects),
+        published_count=len(published),
+        point_count=sum(each.shown_count for each in chunk_sets),
+        drift=drift,
+    )
+
+
+def _compare(
+    objects: dict[str, SourceRef], manifests: dict[str, Manifest], chunk_sets: list[ChunkSet], bucket: str
+) -> Iterator[Drift]:
+    by_source: dict[str, list[ChunkSet]] = {}
+    for chunk_set in chunk_sets:
+        # points of other buckets are other runs' business
+        if chunk_set.source.startswith(f"s3://{bucket}/"):
+            by_source.setdefault(chunk_set.source, []).append(chunk_set)
+    for uri in sorted(objects.keys() | manifests.keys() | by_source.keys()):
+        manifest, source = manifests.get(uri), objects.get(uri)
+        published = manifest.published if manifest is not None else None
+        if source is None and published is not None:
+            yield Drift(kind=DriftKind.DELETED, source=uri, detail="the object is gone")
+            continue
+        yield from _compare_points(uri, published, by_source.get(uri, []))
+        if source is not None and (manifest is None or manifest.status == JobStatus.DELETED):
+            detail = "never ingested" if manifest is None else "deleted before, and there again"
+            yield Drift(kind=DriftKind.NEW, source=uri, detail=detail)
+        elif source is not None and published is not None and source.etag != published.etag:
+            detail = f"changed after it was published on {published.published_at:%Y-%m-%d}"
+            yield Drift(kind=DriftKind.STALE, source=uri, detail=detail)
+
+
+def _compare_points(uri: str, published: PublishedRevision | None, chunk_sets: list[ChunkSet]) -> Iterator[Drift]:
+    shown = 0
+    orphans = 0
+    for each in chunk_sets:
+        is_published = (
+            published is not None
+            and each.revision == published.revision
+            and each.fingerprint == published.fingerprints.index
+        )
+        if is_published:
+            shown += each.shown_count
+        else:
+            orphans += each.shown_count
+        if each.is_abandoned:
+            yield Drift(kind=DriftKind.UNFINISHED, source=uri, detail=f"{each.hidden_count} points of a load that died")
+    if orphans:
+        yield Drift(kind=DriftKind.ORPHANED, source=uri, detail=f"{orphans} points of no published revision")
+    if published is not None and shown < published.chunk_count:
+        yield Drift(kind=DriftKind.MISSING, source=uri, detail=f"{shown} of {published.chunk_count} points are there")
+
+
+def _fixed(
+    workspace: Workspace, drift: Drift, manifests: dict[str, Manifest], objects: dict[str, SourceRef], run_id: str
+) -> Drift:
+    if not drift.kind.can_be_fixed:
+        return drift
+    manifest = manifests.get(drift.source)
+    published = manifest.published if manifest is not None else None
+    actions: dict[DriftKind, Callable[[], object]] = {}
+    if manifest is not None:
+        actions[DriftKind.DELETED] = lambda: bury(workspace, manifest, run_id)
+        if published is not None and drift.source in objects:
+            actions[DriftKind.MISSING] = lambda: _load_again(workspace, manifest, published, objects[drift.source])
+    actions[DriftKind.ORPHANED] = lambda: _delete_others(workspace, drift.source, published)
+    actions[DriftKind.UNFINISHED] = lambda: _delete_abandoned(workspace, drift.source)
+    try:
+        actions[drift.kind]()
+    except Exception as error:
+        logger.exception("%s: %s cannot be fixed", drift.source, drift.kind.value)
+        return drift.model_copy(update={"error": f"{type(error).__name__}: {error}"})
+    return drift.model_copy(update={"is_fixed": True})
+
+
+def _load_again(workspace: Workspace, manifest: Manifest, published: PublishedRevision, source: SourceRef) -> None:
+    from ingestion.stages import load
+
+    job = Job(
+        source=source,
+        run_id="audit",
+        fingerprints=published.fingerprints,
+        revision=published.revision,
+        page_count=published.counts.page_count,
+        title=manifest.title,
+    )
+    load(workspace, job)
+
+
+def _delete_others(workspace: Workspace, source: str, published: PublishedRevision | None) -> None:
+    with workspace.open_knowledge_base() as knowledge_base:
+        knowledge_base.delete_source(
+            source,
+            tenant=workspace.settings.tenant,
+            keep=None if published is None else (published.revision, published.fingerprints.index),
+        )
+
+
+def _delete_abandoned(workspace: Workspace, source: str) -> None:
+    with workspace.open_knowledge_base() as knowledge_base:
+        knowledge_base.delete_abandoned(source, tenant=workspace.settings.tenant, now=datetime.now(UTC))
