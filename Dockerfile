@@ -25,7 +25,7 @@ COPY structure_recovery structure_recovery
 COPY knowledge_base knowledge_base
 COPY ingestion ingestion
 # Two of the packages bring two builds of OpenCV into the same folder: only the one without libGL may stay
-RUN pip install --constraint constraints.txt --constraint constraints-cluster.txt ".[embedded,airflow,cluster]" \
+RUN pip install --constraint constraints.txt --constraint constraints-cluster.txt ".[embedded,airflow,cluster,mcp]" \
  && pip uninstall --yes opencv-python \
  && pip install --no-deps --force-reinstall "opencv-python-headless==$(sed -n 's/^opencv-python-headless==//p' constraints.txt)" \
  && python -c "import cv2, torch, openvino, rapidocr, airflow"

@@ -20,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "Python 3.11 is needed, found " + sys.version + ". Name it: make PYTHON=/path/to/python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(if $(TORCH_INDEX),$(PIP) install --quiet --constraint constraints.txt --index-url $(TORCH_INDEX) torch,@:)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[embedded,airflow,dev]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[embedded,airflow,mcp,dev]'
 	@# two packages bring the same cv2; the one without a display must be the one on disk
 	$(PIP) install --quiet --force-reinstall --no-deps "$$(grep '^opencv-python-headless==' constraints.txt)"
 	@touch $@

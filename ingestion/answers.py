@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from knowledge_base.passages import OutlineEntry, Passage
     from knowledge_base.search import Hit, SearchFilters
 
 EXCERPT_CHARACTERS = 300
@@ -20,6 +23,38 @@ def answer_lines(rank: int, hit: Hit) -> list[str]:
     text = " ".join(hit.text.split())
     excerpt = text if len(text) <= EXCERPT_CHARACTERS else text[: EXCERPT_CHARACTERS - 1].rstrip() + "…"
     return [f"{rank}. {hit.title}  ({hit.source})", f"   {section}", f"   {places}{more}", f"   {excerpt}"]
+
+
+def context_lines(passages: Sequence[Passage]) -> list[str]:
+    """What stands around an answer."""
+    return [line for passage in passages for line in ("", *_indented(passage.text))]
+
+
+def passage_lines(passages: Sequence[Passage]) -> list[str]:
+    """A section to read: its headings where they change, its pages, its text."""
+    lines: list[str] = []
+    path: list[str] = []
+    for passage in passages:
+        if passage.section_path != path:
+            path = passage.section_path
+            pages = ", ".join(map(str, passage.pages))
+            lines += [*([""] if lines else []), f"{' › '.join(path) or '(before the first heading)'}  (page {pages})"]
+        lines += ["", passage.text]
+    return lines
+
+
+def outline_lines(entries: Sequence[OutlineEntry]) -> list[str]:
+    """One line a section, indented by its level."""
+    return [
+        f"{'  ' * (len(entry.section_path) - 1)}{entry.section_path[-1]}  (page {entry.page_number})"
+        if entry.section_path
+        else f"(before the first heading)  (page {entry.page_number})"
+        for entry in entries
+    ]
+
+
+def _indented(text: str) -> list[str]:
+    return [f"   | {line}" for line in text.splitlines()]
 
 
 def parse_filters(pairs: list[str], tenant: str) -> SearchFilters:

@@ -133,10 +133,12 @@ def search(
         list[str] | None, typer.Option("--filter", help="NAME=VALUE: source, section, language, label, page.")
     ] = None,
     mode: Annotated[SearchMode, typer.Option(help="How candidates are found.")] = "hybrid",
+    expand: Annotated[int, typer.Option(min=0, max=20, help="Passages to show before and after each answer.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Answer from the knowledge base, each answer with manual, section, page and box."""
-    from ingestion.answers import answer_lines, parse_filters
+    from ingestion.answers import answer_lines, context_lines, parse_filters
+    from knowledge_base.passages import neighbours
     from knowledge_base.search import search as search_knowledge_base
 
     if not question.strip():
@@ -152,12 +154,56 @@ def search(
             hits = search_knowledge_base(
                 knowledge_base, embedder, sparse_encoder, question, k=k, filters=search_filters, mode=mode
             )
+            contexts = [neighbours(knowledge_base, hit, expand) if expand else [] for hit in hits]
     if as_json:
-        print_json([hit.model_dump(mode="json") for hit in hits])
+        answers = [hit.model_dump(mode="json") for hit in hits]
+        for answer, context in zip(answers, contexts, strict=True):
+            if expand:
+                answer["context"] = [passage.model_dump(mode="json") for passage in context]
+        print_json(answers)
     elif hits:
-        out.print("\n\n".join("\n".join(answer_lines(rank, hit)) for rank, hit in enumerate(hits, start=1)))
+        answered = [
+            [*answer_lines(rank, hit), *context_lines(context)]
+            for rank, (hit, context) in enumerate(zip(hits, contexts, strict=True), start=1)
+        ]
+        out.print("\n\n".join("\n".join(lines) for lines in answered))
     else:
         err.print("nothing found")
+
+
+@app.command()
+def read(
+    source: Annotated[str, typer.Argument(help="s3://bucket/key, or a key of the source bucket.")],
+    section: Annotated[str | None, typer.Argument(help="A heading, or its number; none: the outline.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read a section of a published source as it stands in the knowledge base, or list its sections."""
+    from ingestion.answers import outline_lines, passage_lines
+    from ingestion.status import source_address
+    from knowledge_base.passages import outline, read_section
+
+    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
+        bucket, key = source_address(workspace, source)
+        uri, tenant = f"s3://{bucket}/{key}", workspace.settings.tenant
+        with workspace.open_knowledge_base() as knowledge_base:
+            entries = [] if section else outline(knowledge_base, uri, tenant=tenant)
+            passages = read_section(knowledge_base, uri, section, tenant=tenant) if section else []
+    if not entries and not passages:
+        err.print(f"{uri} has no section {section!r}" if section else f"nothing of {uri} is published")
+        raise typer.Exit(EXIT_REFUSED)
+    if as_json:
+        print_json([item.model_dump(mode="json") for item in (*entries, *passages)])
+    else:
+        out.print("\n".join(outline_lines(entries) if entries else passage_lines(passages)))
+
+
+@app.command()
+def mcp() -> None:
+    """Serve search and sections to language models over MCP, on stdin and stdout."""
+    from ingestion.mcp_server import make_server
+
+    with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
+        make_server(workspace).run("stdio")
 
 
 @app.command()

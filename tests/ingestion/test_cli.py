@@ -88,6 +88,14 @@ def test_from_a_folder_to_an_answer(env: dict[str, str], tmp_path: Path) -> None
     assert hit["source"] == "s3://cli-manuals/fan.pdf"
     assert hit["section_path"] == ["1 Operation"]
     assert hit["pages"] == [1]
+    wide = json.loads(ocr2kb(env, tmp_path, "search", "fan oil", "-k", "1", "--expand", "2", "--json").stdout)
+    assert [passage["chunk_index"] for passage in wide[0]["context"]] == [0]
+    outline = ocr2kb(env, tmp_path, "read", "fan.pdf")
+    assert (outline.returncode, outline.stdout) == (0, "1 Operation  (page 1)\n")
+    section = ocr2kb(env, tmp_path, "read", "fan.pdf", "1")
+    assert section.stdout.startswith("1 Operation  (page 1)\n\nThe fan must be oiled with grade 32 oil.")
+    absent = ocr2kb(env, tmp_path, "read", "fan.pdf", "7")
+    assert (absent.returncode, absent.stderr.strip()) == (4, "s3://cli-manuals/fan.pdf has no section '7'")
     none = ocr2kb(env, tmp_path, "search", "oil", "--filter", "page=2-9", "--json")
     assert json.loads(none.stdout) == []
 
