@@ -1,6 +1,6 @@
 """Does reading stay accurate to 300 pages, at a flat cache, with sparse attention?
 
-    python -m benchmarks.bench_long_documents [--full] [--checkpoint FOLDER] [--plots FOLDER]
+    python -m benchmarks.bench_long_documents CHECKPOINT [--full] [--plots FOLDER]
 
 The nano model (`ocr2_core/nano`) reads documents of unseen text. Attention: `full` (all text kept), `r-swa` (the whole
 reference, a window of 128 output tokens), `sr-swa` with the parameter-free gates and with the trained ones (6 pages
@@ -33,7 +33,6 @@ from rapidfuzz.process import cdist
 from transformers import AutoTokenizer
 
 from ocr2_core.ledger import PageStatus
-from ocr2_core.nano.checkpoint import WEIGHTS_FOLDER
 from ocr2_core.nano.gate_training import BLOCK_TOKENS
 from ocr2_core.nano.pages import NanoPage, draw_document
 from ocr2_core.nano.reading_loss import pixels_of
@@ -230,7 +229,7 @@ def plan(is_full: bool) -> Iterator[tuple[Variant, int]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--checkpoint", type=Path, default=WEIGHTS_FOLDER)
+    parser.add_argument("checkpoint", type=Path, help="folder that ocr2_core.nano.train wrote")
     parser.add_argument("--full", action="store_true", help="documents up to 300 pages, two group sizes")
     parser.add_argument("--only", help="variants whose name holds this")
     parser.add_argument("--sizes", help="pages of a document, such as 5,300")

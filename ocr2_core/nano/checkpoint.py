@@ -12,9 +12,6 @@ from ocr2_core.nano.architecture import PATCH_PX, PIXEL_MEAN, PIXEL_STD, nano_co
 from ocr2_core.nano.pages import PAGE_SIDE_PX
 from ocr2_core.nano.vocabulary import BOS, EOS, IMAGE, PAD, TOKEN_IDS, TOKENS, new_tokenizer
 from ocr2_core.ocr2.model import SrSwaOcrModel
-from ocr2_core.ocr2.page_model import BUNDLED_MODELS
-
-WEIGHTS_FOLDER = BUNDLED_MODELS["ocr2-nano"]
 
 # larger than any page image: a page is never cut into tiles, which nano has not learnt to read
 _NO_TILES_PX = 1 << 16
