@@ -2,11 +2,11 @@
 
     python -m benchmarks.bench_long_documents CHECKPOINT [--full] [--plots FOLDER]
 
-The nano model (`ocr2_core/nano`) reads documents of unseen text. Attention: `full` (all text kept), `r-swa` (the whole
-reference, a window of 128 output tokens), `sr-swa` with the parameter-free gates and with the trained ones (6 pages
-and 24 blocks of 4 tokens besides nothing else: four pages' worth of a group). Page groups: none (the whole document in
-the cache), or G pages with one of three hand-overs. Every page goes through the engine's own decoding, guards included;
-`verified` re-reading is left on.
+A nano model (`ocr2_core/nano`) reads documents of unseen text. Attention: `full` (all text kept), `r-swa` (the whole
+reference, a window of 128 output tokens), `sr-swa` with the parameter-free gates and with the trained ones (4 pages
+besides the one being read and its neighbours, 20 blocks of 4 tokens: four pages' worth of a group). Page groups: none
+(the whole document in the cache), or G pages with one of three hand-overs. Every page goes through the engine's own
+decoding, guards included, and re-reading the last page of a carried group too.
 
 CER is over the words of all pages (markup left out), coverage the share of pages that came out, `wrong` the pages whose
 text is nearer to another page of the document than to their own, Distinct-35 the share of different runs of 35
@@ -38,6 +38,7 @@ from ocr2_core.nano.pages import NanoPage, draw_document
 from ocr2_core.nano.reading_loss import pixels_of
 from ocr2_core.nano.vocabulary import page_text
 from ocr2_core.ocr2.batching import ContinuousBatch
+from ocr2_core.ocr2.guards import GuardSettings
 from ocr2_core.ocr2.infinite_decoding import DecodingSettings, DocumentDecoding
 from ocr2_core.ocr2.markup import parse_page
 from ocr2_core.ocr2.model import SrSwaOcrModel, load_model
@@ -49,6 +50,8 @@ from ocr2_core.ocr2.page_model import PAGE_MARKER, TokenizerVocabulary
 from ocr2_core.ocr2.selection import SelectionSettings
 
 PAGE_BUDGET, BLOCK_BUDGET = 4, 20
+# three times the longest page
+MAX_PAGE_TOKENS = 600
 _NGRAM = 35
 _FULL_WINDOW = 65_536
 # documents of one size, so that short ones are not a matter of luck
@@ -144,7 +147,11 @@ class Bench:
         self, variant: Variant, encoded: list[list[EncodedPage]], page_count: int
     ) -> tuple[list[list[PageReading]], ContinuousBatch, float]:
         group = variant.group_size or page_count
-        settings = DecodingSettings(Grouping(group, 1 if group > 1 else 0), Boundary(variant.boundary))
+        settings = DecodingSettings(
+            Grouping(group, 1 if group > 1 else 0),
+            Boundary(variant.boundary),
+            GuardSettings(max_page_tokens=MAX_PAGE_TOKENS),
+        )
         blocks_a_page = -(-(encoded[0][0].token_count - 1) // BLOCK_TOKENS)
         sparse = variant.attention.startswith("sr-swa")
         decoder = ModelDecoder(
@@ -204,7 +211,7 @@ def plain_text(markup: str) -> str:
 def wrong_pages(truth: Sequence[str], told: Sequence[str]) -> int:
     """Pages whose text is nearer to another page's truth than to their own: skipped, repeated or swapped ones."""
     nearest = cdist(told, truth, scorer=Levenshtein.normalized_distance)
-    return sum(row[number] > row.min() + 1e-9 for number, row in enumerate(nearest))
+    return sum(bool(row[number] > row.min() + 1e-9) for number, row in enumerate(nearest))
 
 
 def distinct(pages: Sequence[str]) -> float:
