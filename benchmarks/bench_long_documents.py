@@ -34,8 +34,8 @@ from transformers import AutoTokenizer
 
 from ocr2_core.ledger import PageStatus
 from ocr2_core.nano.gate_training import BLOCK_TOKENS
+from ocr2_core.nano.observed_model import pixels_of
 from ocr2_core.nano.pages import NanoPage, draw_document
-from ocr2_core.nano.reading_loss import pixels_of
 from ocr2_core.nano.vocabulary import page_text
 from ocr2_core.ocr2.batching import ContinuousBatch
 from ocr2_core.ocr2.guards import GuardSettings

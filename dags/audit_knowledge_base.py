@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
-from ocr2kb_operators import OUTAGE_RETRIES, AuditOperator
+from ocr2kb_operators import TASK_DEFAULTS, AuditOperator
 
 DOC = """
 ### Does the knowledge base hold what it should?
@@ -46,15 +46,7 @@ with DAG(
     dagrun_timeout=timedelta(hours=6),
     params=PARAMS,
     tags=["ocr2-kb"],
-    default_args={
-        "owner": "ocr2-kb",
-        "retries": 3,
-        "retry_delay": timedelta(seconds=15),
-        "retry_exponential_backoff": 2.0,
-        "max_retry_delay": timedelta(minutes=10),
-        "retry_policy": OUTAGE_RETRIES,
-        "execution_timeout": timedelta(hours=2),
-    },
+    default_args={**TASK_DEFAULTS, "retries": 3, "execution_timeout": timedelta(hours=2)},
 ):
     AuditOperator(
         task_id="audit",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param, task_group
-from ocr2kb_operators import AS_IN_SETTINGS, OUTAGE_RETRIES, ListSourcesOperator, ReportOperator, StageOperator
+from ocr2kb_operators import AS_IN_SETTINGS, TASK_DEFAULTS, ListSourcesOperator, ReportOperator, StageOperator
 
 DOC = """
 ### Scanned manuals into the knowledge base
@@ -113,15 +113,7 @@ with DAG(
     dagrun_timeout=timedelta(hours=24),
     params=PARAMS,
     tags=["ocr2-kb"],
-    default_args={
-        "owner": "ocr2-kb",
-        "retries": 5,
-        "retry_delay": timedelta(seconds=15),
-        "retry_exponential_backoff": 2.0,
-        "max_retry_delay": timedelta(minutes=10),
-        "retry_policy": OUTAGE_RETRIES,
-        "execution_timeout": timedelta(hours=1),
-    },
+    default_args={**TASK_DEFAULTS, "retries": 5, "execution_timeout": timedelta(hours=1)},
 ):
     listed = ListSourcesOperator(
         task_id="list_sources",

@@ -3,7 +3,7 @@
 | kind | what was found | `fix` |
 |---|---|---|
 | `deleted` | published, but the object is gone | points deleted, tombstone written |
-| `orphaned` | points of a source or revision that no manifest publishes | points deleted |
+| `orphaned` | points, loaded hours ago, of a source or revision that no manifest publishes | points deleted |
 | `missing` | published, but points are missing | loaded again from the stored chunks |
 | `unfinished` | hidden points of a load that died | points deleted |
 | `stale` | the object changed after it was published | none: the next ingest run |
@@ -13,22 +13,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
 from ingestion.deletion import bury
-from ingestion.errors import AuditRefused
+from ingestion.errors import AuditRefused, ServiceUnavailable
 from ingestion.job import Job, JobStatus, SourceRef
 from ingestion.listing import list_sources
 from ingestion.manifest import Manifest, PublishedRevision
 from ingestion.workspace import Workspace
-
-if TYPE_CHECKING:
-    from knowledge_base.census import ChunkSet
+from knowledge_base.census import ChunkSet
 
 # An emptied or mistaken bucket must not empty the knowledge base.
 MOST_DELETED_RATIO = 0.2
@@ -52,11 +49,13 @@ class DriftKind(StrEnum):
 
 
 class Drift(BaseModel):
-    """One difference. `is_fixed`: whether this audit made it good; `error`: why it could not."""
+    """One difference. `chunk_set`: the points it is about, where it is about some. `is_fixed`: whether this audit made
+    it good; `error`: why it could not."""
 
     kind: DriftKind
     source: str
     detail: str
+    chunk_set: ChunkSet | None = None
     is_fixed: bool = False
     error: str | None = None
 
@@ -89,21 +88,26 @@ class AuditReport(BaseModel):
 def audit(workspace: Workspace, *, run_id: str, fix: bool = False, force: bool = False) -> AuditReport:
     """Compare the source bucket, its manifests and the points of this tenant; with `fix` make good what can be.
 
-    One source that cannot be fixed does not stop the others. Raises AuditRefused where `fix` would delete more than a
-    fifth of what is published (and at least five sources) without `force`, ServiceUnavailable for an outage.
+    Documents may be ingested meanwhile. So points are looked at before manifests and those before objects (each is
+    written in the opposite order), what is younger than a load can take is nobody's orphan, and an object is looked
+    for once more before its points go. One source that cannot be fixed does not stop the others.
+
+    Raises AuditRefused where `fix` would delete more than a fifth of what is published (and at least five sources)
+    without `force`, ServiceUnavailable for an outage.
     """
     settings = workspace.settings
-    manifests = {manifest.uri: manifest for manifest in workspace.manifests.all(settings.source_bucket)}
-    objects = {source.uri: source for source in list_sources(workspace.store, settings.source_bucket)}
+    started = datetime.now(UTC)
     with workspace.open_knowledge_base() as knowledge_base:
         chunk_sets = knowledge_base.census(tenant=settings.tenant)
+    manifests = {manifest.uri: manifest for manifest in workspace.manifests.all(settings.source_bucket)}
+    objects = {source.uri: source for source in list_sources(workspace.store, settings.source_bucket)}
     published = {uri: manifest for uri, manifest in manifests.items() if manifest.published is not None}
-    drift = list(_compare(objects, manifests, chunk_sets, settings.source_bucket))
+    drift = list(_compare(objects, manifests, chunk_sets, settings.source_bucket, started))
     if fix:
         deleted = sum(each.kind is DriftKind.DELETED for each in drift)
         if not force and deleted >= LEAST_SUSPICIOUS_COUNT and deleted > MOST_DELETED_RATIO * len(published):
             raise AuditRefused(settings.source_bucket, deleted, len(published))
-        drift = [_fixed(workspace, each, manifests, objects, run_id) for each in drift]
+        drift = [_tried(workspace, each, manifests.get(each.source), run_id) for each in drift]
     return AuditReport(
         object_count=len(objects),
         published_count=len(published),
@@ -113,7 +117,11 @@ def audit(workspace: Workspace, *, run_id: str, fix: bool = False, force: bool =
 
 
 def _compare(
-    objects: dict[str, SourceRef], manifests: dict[str, Manifest], chunk_sets: list[ChunkSet], bucket: str
+    objects: dict[str, SourceRef],
+    manifests: dict[str, Manifest],
+    chunk_sets: list[ChunkSet],
+    bucket: str,
+    started: datetime,
 ) -> Iterator[Drift]:
     by_source: dict[str, list[ChunkSet]] = {}
     for chunk_set in chunk_sets:
@@ -126,7 +134,7 @@ def _compare(
         if source is None and published is not None:
             yield Drift(kind=DriftKind.DELETED, source=uri, detail="the object is gone")
             continue
-        yield from _compare_points(uri, published, by_source.get(uri, []))
+        yield from _compare_points(uri, published, by_source.get(uri, []), started)
         if source is not None and (manifest is None or manifest.status == JobStatus.DELETED):
             detail = "never ingested" if manifest is None else "deleted before, and there again"
             yield Drift(kind=DriftKind.NEW, source=uri, detail=detail)
@@ -135,72 +143,65 @@ def _compare(
             yield Drift(kind=DriftKind.STALE, source=uri, detail=detail)
 
 
-def _compare_points(uri: str, published: PublishedRevision | None, chunk_sets: list[ChunkSet]) -> Iterator[Drift]:
-    shown = 0
-    orphans = 0
+def _compare_points(
+    uri: str, published: PublishedRevision | None, chunk_sets: list[ChunkSet], started: datetime
+) -> Iterator[Drift]:
+    wanted = None if published is None else (published.revision, published.fingerprints.index)
+    shown_count = 0
     for each in chunk_sets:
-        is_published = (
-            published is not None
-            and each.revision == published.revision
-            and each.fingerprint == published.fingerprints.index
-        )
-        if is_published:
-            shown += each.shown_count
-        else:
-            orphans += each.shown_count
+        if (each.revision, each.fingerprint) == wanted:
+            shown_count += each.shown_count
+        elif each.shown_count and each.is_settled:
+            detail = f"{each.shown_count} points of no published revision"
+            yield Drift(kind=DriftKind.ORPHANED, source=uri, detail=detail, chunk_set=each)
         if each.is_abandoned:
-            yield Drift(kind=DriftKind.UNFINISHED, source=uri, detail=f"{each.hidden_count} points of a load that died")
-    if orphans:
-        yield Drift(kind=DriftKind.ORPHANED, source=uri, detail=f"{orphans} points of no published revision")
-    if published is not None and shown < published.chunk_count:
-        yield Drift(kind=DriftKind.MISSING, source=uri, detail=f"{shown} of {published.chunk_count} points are there")
+            detail = f"{each.hidden_count} points of a load that died"
+            yield Drift(kind=DriftKind.UNFINISHED, source=uri, detail=detail, chunk_set=each)
+    if published is not None and published.published_at < started and shown_count < published.chunk_count:
+        detail = f"{shown_count} of {published.chunk_count} points are there"
+        yield Drift(kind=DriftKind.MISSING, source=uri, detail=detail)
 
 
-def _fixed(
-    workspace: Workspace, drift: Drift, manifests: dict[str, Manifest], objects: dict[str, SourceRef], run_id: str
-) -> Drift:
+def _tried(workspace: Workspace, drift: Drift, manifest: Manifest | None, run_id: str) -> Drift:
+    """The difference as it is once it was, or could not be, made good."""
     if not drift.kind.can_be_fixed:
         return drift
-    manifest = manifests.get(drift.source)
-    published = manifest.published if manifest is not None else None
-    actions: dict[DriftKind, Callable[[], object]] = {}
-    if manifest is not None:
-        actions[DriftKind.DELETED] = lambda: bury(workspace, manifest, run_id)
-        if published is not None and drift.source in objects:
-            actions[DriftKind.MISSING] = lambda: _load_again(workspace, manifest, published, objects[drift.source])
-    actions[DriftKind.ORPHANED] = lambda: _delete_others(workspace, drift.source, published)
-    actions[DriftKind.UNFINISHED] = lambda: _delete_abandoned(workspace, drift.source)
     try:
-        actions[drift.kind]()
+        _fix(workspace, drift, manifest, run_id)
+    except ServiceUnavailable:
+        raise
     except Exception as error:
         logger.exception("%s: %s cannot be fixed", drift.source, drift.kind.value)
         return drift.model_copy(update={"error": f"{type(error).__name__}: {error}"})
     return drift.model_copy(update={"is_fixed": True})
 
 
-def _load_again(workspace: Workspace, manifest: Manifest, published: PublishedRevision, source: SourceRef) -> None:
+def _fix(workspace: Workspace, drift: Drift, manifest: Manifest | None, run_id: str) -> None:
+    if drift.chunk_set is not None:
+        with workspace.open_knowledge_base() as knowledge_base:
+            delete = (
+                knowledge_base.delete_shown if drift.kind is DriftKind.ORPHANED else knowledge_base.delete_abandoned
+            )
+            delete(drift.chunk_set, tenant=workspace.settings.tenant)
+    elif manifest is not None and drift.kind is DriftKind.DELETED:
+        if not workspace.store.exists(manifest.bucket, manifest.key):
+            bury(workspace, manifest, run_id)
+    elif manifest is not None and manifest.published is not None:
+        now = workspace.manifests.read(manifest.bucket, manifest.key).published
+        # a revision that was published meanwhile must not be replaced by the one before it
+        if now == manifest.published:
+            _load_again(workspace, manifest, manifest.published, run_id)
+
+
+def _load_again(workspace: Workspace, manifest: Manifest, published: PublishedRevision, run_id: str) -> None:
     from ingestion.stages import load
 
+    source = SourceRef(bucket=manifest.bucket, key=manifest.key)
     job = Job(
         source=source,
-        run_id="audit",
+        run_id=run_id,
         fingerprints=published.fingerprints,
         revision=published.revision,
         page_count=published.counts.page_count,
-        title=manifest.title,
     )
     load(workspace, job)
-
-
-def _delete_others(workspace: Workspace, source: str, published: PublishedRevision | None) -> None:
-    with workspace.open_knowledge_base() as knowledge_base:
-        knowledge_base.delete_source(
-            source,
-            tenant=workspace.settings.tenant,
-            keep=None if published is None else (published.revision, published.fingerprints.index),
-        )
-
-
-def _delete_abandoned(workspace: Workspace, source: str) -> None:
-    with workspace.open_knowledge_base() as knowledge_base:
-        knowledge_base.delete_abandoned(source, tenant=workspace.settings.tenant, now=datetime.now(UTC))

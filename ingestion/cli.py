@@ -235,21 +235,31 @@ def delete(
     with_object: Annotated[bool, typer.Option(help="Delete the objects too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take sources out of the knowledge base; a tombstone stays in their manifests."""
+    """Take sources out of the knowledge base; a tombstone stays in their manifests. One refusal stops no other."""
     from ingestion.deletion import delete_source
+    from ingestion.errors import ObjectKeyRefused, ObjectMissing, SourceStillThere
     from ingestion.status import source_address
 
     run_id = _run_id()
-    outcomes = []
+    outcomes: list[dict[str, object]] = []
     with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
         for name in sources:
             bucket, key = source_address(workspace, name)
-            point_count = delete_source(workspace, bucket, key, run_id=run_id, with_object=with_object)
-            outcomes.append({"source": f"s3://{bucket}/{key}", "point_count": point_count})
+            source = f"s3://{bucket}/{key}"
+            try:
+                point_count = delete_source(workspace, bucket, key, run_id=run_id, with_object=with_object)
+            except (SourceStillThere, ObjectMissing, ObjectKeyRefused) as error:
+                err.print(f"error: {error}", style="red")
+                outcomes.append({"source": source, "status": "refused", "cause": str(error)})
+                continue
+            outcomes.append({"source": source, "status": "deleted", "point_count": point_count})
             if not as_json:
-                out.print(f"deleted s3://{bucket}/{key}: {point_count} points")
+                out.print(f"deleted {source}: {point_count} points")
     if as_json:
         print_json(outcomes)
+    refused = sum(outcome["status"] == "refused" for outcome in outcomes)
+    if refused:
+        raise typer.Exit(EXIT_REFUSED if refused == len(outcomes) else EXIT_PARTIAL)
 
 
 @app.command()

@@ -25,8 +25,6 @@ def run_stage(name: str, workspace: Workspace, job: Job, on_page: OnPage | None 
     A document that is refused comes back `quarantined` with its reason. Whenever the job ends here, its manifest says
     so before this returns. Raises ServiceUnavailable for an outage (worth a retry); other errors are faults.
     """
-    from knowledge_base.errors import KnowledgeBaseUnavailable
-
     if job.status.is_final:
         return job
     try:
@@ -35,8 +33,6 @@ def run_stage(name: str, workspace: Workspace, job: Job, on_page: OnPage | None 
         job = _quarantined(job, Reason(stage=error.stage, code=error.code, cause=error.cause, remedy=error.remedy))
     except SourceRefused as error:
         job = _quarantined(job, Reason(stage=name, code=error.code, cause=error.cause, remedy=error.remedy))
-    except KnowledgeBaseUnavailable as error:
-        raise ServiceUnavailable("knowledge base", f"{error}.", "Check that Qdrant runs and is not locked.") from error
     if job.status.is_final:
         record(workspace, job)
     return job
@@ -59,6 +55,9 @@ def record(workspace: Workspace, job: Job) -> None:
             status=job.status,
             published_at=datetime.now(UTC),
         )
+    elif job.status is JobStatus.UNCHANGED and manifest.published is not None:
+        # the same bytes, perhaps put there anew
+        published = manifest.published.model_copy(update={"etag": job.source.etag, "size_bytes": job.source.size_bytes})
     workspace.manifests.write(manifest.after(attempt_of(job), published, job.title))
 
 

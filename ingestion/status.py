@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -26,8 +25,8 @@ def source_address(workspace: Workspace, name: str) -> tuple[str, str]:
     """Bucket and key of `s3://bucket/key`, or of a key of the source bucket."""
     if not name.startswith("s3://"):
         return workspace.settings.source_bucket, name
-    bucket = urlsplit(name).netloc
-    return bucket, name.removeprefix(f"s3://{bucket}/")
+    bucket, _, key = name.removeprefix("s3://").partition("/")
+    return bucket, key
 
 
 def source_status(workspace: Workspace, name: str) -> SourceStatus:

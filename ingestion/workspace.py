@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ingestion.artifacts import Artifacts
-from ingestion.errors import SettingsError
+from ingestion.errors import ServiceUnavailable, SettingsError
 from ingestion.job import JobOptions, SourceRef
 from ingestion.manifest import Manifests
 from ingestion.object_store import Download, ObjectStore
@@ -154,7 +154,11 @@ class Workspace:
 
     @contextmanager
     def open_knowledge_base(self) -> Iterator[KnowledgeBase]:
-        """The knowledge base, open. The local index is locked meanwhile: keep it short."""
+        """The knowledge base, open. The local index is locked meanwhile: keep it short.
+
+        Raises ServiceUnavailable for an outage, at opening and inside.
+        """
+        from knowledge_base.errors import KnowledgeBaseUnavailable
         from knowledge_base.store import QdrantOptions, open_knowledge_base
 
         settings = self.settings
@@ -166,5 +170,10 @@ class Workspace:
             timeout_s=settings.qdrant_timeout_s,
             collection=settings.collection,
         )
-        with open_knowledge_base(options) as knowledge_base:
-            yield knowledge_base
+        try:
+            with open_knowledge_base(options) as knowledge_base:
+                yield knowledge_base
+        except KnowledgeBaseUnavailable as error:
+            raise ServiceUnavailable(
+                "knowledge base", f"{error}.", "Check that Qdrant runs and is not locked."
+            ) from error

@@ -6,6 +6,7 @@ what is stored and shown, of one chunk set, in the order of the document.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -16,8 +17,6 @@ from knowledge_base.payload import DEFAULT_TENANT, matches, of_source, shown
 if TYPE_CHECKING:
     from knowledge_base.search import Hit
     from knowledge_base.store import KnowledgeBase
-
-_PAGE_SIZE = 256
 
 
 class Passage(BaseModel):
@@ -63,14 +62,15 @@ def read_section(
     """All passages of a section and of the sections inside it, in order; empty when there is no such section.
 
     `section`: a heading as `section_path` spells it; where none is spelt so, the first heading that begins with it, so
-    that a number alone ("2.12") finds its section. Case counts.
+    that a number alone ("2.12") finds its section. Case counts. Of several sections with that heading, in different
+    chapters, the first is read.
     """
     if not section.strip():
         raise ValueError("a section is named by its heading or number")
     passages = _passages(knowledge_base, of_source(source, tenant))
-    headings = list(dict.fromkeys(heading for passage in passages for heading in passage.section_path))
-    heading = section if section in headings else next((each for each in headings if _begins(each, section)), None)
-    return [passage for passage in passages if heading in passage.section_path] if heading is not None else []
+    paths = [passage.section_path for passage in passages]
+    path = _path_to(paths, lambda heading: heading == section) or _path_to(paths, lambda each: _begins(each, section))
+    return [passage for passage in passages if passage.section_path[: len(path)] == path] if path else []
 
 
 def outline(knowledge_base: KnowledgeBase, source: str, *, tenant: str = DEFAULT_TENANT) -> list[OutlineEntry]:
@@ -85,6 +85,15 @@ def outline(knowledge_base: KnowledgeBase, source: str, *, tenant: str = DEFAULT
     return list(found.values())
 
 
+def _path_to(paths: Iterable[list[str]], is_wanted: Callable[[str], bool]) -> list[str]:
+    """The path down to the first heading that is wanted; empty where none is."""
+    for path in paths:
+        for depth, heading in enumerate(path, start=1):
+            if is_wanted(heading):
+                return path[:depth]
+    return []
+
+
 def _begins(heading: str, start: str) -> bool:
     """Whether the heading begins with these words: "2.1" does not begin "2.12 CGI Programs"."""
     rest = heading.removeprefix(start)
@@ -92,19 +101,8 @@ def _begins(heading: str, start: str) -> bool:
 
 
 def _passages(knowledge_base: KnowledgeBase, conditions: list[Any]) -> list[Passage]:
-    from qdrant_client import models
-
-    wanted = models.Filter(must=[shown(), *conditions])
-    passages: list[Passage] = []
-    offset: Any = None
-    with knowledge_base.collection() as name:
-        while True:
-            records, offset = knowledge_base.client.scroll(
-                name, scroll_filter=wanted, limit=_PAGE_SIZE, offset=offset, with_payload=True
-            )
-            passages.extend(_passage(record.payload or {}) for record in records)
-            if offset is None:
-                return sorted(passages, key=lambda passage: passage.chunk_index)
+    records = knowledge_base.scroll([shown(), *conditions], payload_fields=True)
+    return sorted((_passage(record.payload) for record in records), key=lambda passage: passage.chunk_index)
 
 
 def _passage(payload: dict[str, Any]) -> Passage:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from knowledge_base import collection as schema
-from knowledge_base.census import ABANDONED_AFTER, ChunkSet, take_census
+from knowledge_base.census import ABANDONED_AFTER, CENSUS_FIELDS, ChunkSet, take_census
 from knowledge_base.chunks import Chunk
 from knowledge_base.connection import QdrantOptions, open_client, release_lock, translated_errors
 from knowledge_base.errors import CollectionMissing, LoadIncomplete
@@ -163,32 +163,42 @@ class KnowledgeBase:
             point_count=len(chunks),
         )
 
-    def delete_source(self, source: str, *, tenant: str = DEFAULT_TENANT, keep: tuple[str, str] | None = None) -> int:
-        """Delete all points of a source; return how many there were. `keep`: revision and fingerprint of a chunk set
-        that stays, and hidden points then stay too."""
-        if not self.has_collection():
-            return 0
-        conditions = of_source(source, tenant)
-        if keep is None:
-            unwanted = _filter(must=conditions)
-        else:
-            kept = _filter(must=[matches("revision", keep[0]), matches("fingerprint", keep[1])])
-            unwanted = _filter(must=[*conditions, shown()], must_not=[kept])
-        with self.collection():
-            return self._delete(unwanted)
+    def delete_source(self, source: str, *, tenant: str = DEFAULT_TENANT) -> int:
+        """Delete all points of a source; return how many there were."""
+        return self._delete_if_any([*of_source(source, tenant)])
 
-    def delete_abandoned(self, source: str, *, now: datetime, tenant: str = DEFAULT_TENANT) -> int:
-        """Delete the points that loads of this source left when they died; return how many there were."""
-        if not self.has_collection():
-            return 0
-        with self.collection():
-            return self._delete(_filter(must=[*of_source(source, tenant), loading_before(now - ABANDONED_AFTER)]))
+    def delete_shown(self, chunk_set: ChunkSet, *, tenant: str = DEFAULT_TENANT) -> int:
+        """Delete the points of one chunk set that readers see; return how many there were."""
+        return self._delete_if_any([*_of_chunk_set(chunk_set, tenant), shown()])
+
+    def delete_abandoned(self, chunk_set: ChunkSet, *, tenant: str = DEFAULT_TENANT) -> int:
+        """Delete the hidden points of one chunk set that a load left when it died; return how many there were."""
+        before = datetime.now(UTC) - ABANDONED_AFTER
+        return self._delete_if_any([*_of_chunk_set(chunk_set, tenant), loading_before(before)])
 
     def census(self, *, tenant: str = DEFAULT_TENANT) -> list[ChunkSet]:
         """How many points each chunk set of a tenant has. Reads a few fields of every point, a page at a time."""
         if not self.has_collection():
             return []
-        return take_census(self._payloads(_filter(must=[matches("tenant", tenant)])))
+        return take_census(record.payload or {} for record in self.scroll([matches("tenant", tenant)], CENSUS_FIELDS))
+
+    def scroll(self, conditions: Sequence[Any], payload_fields: Sequence[str] | bool) -> Iterator[Any]:
+        """The records of all points that meet the conditions, in the order of their ids, read a page at a time.
+        `payload_fields`: names, or whether to bring the payload at all."""
+        with_payload = payload_fields if isinstance(payload_fields, bool) else list(payload_fields)
+        offset: Any = None
+        with self.collection() as name:
+            while True:
+                records, offset = self.client.scroll(
+                    name,
+                    scroll_filter=_filter(must=list(conditions)),
+                    limit=_SCROLL_SIZE,
+                    offset=offset,
+                    with_payload=with_payload,
+                )
+                yield from records
+                if offset is None:
+                    return
 
     def count(
         self, source: str | None = None, *, revision: str | None = None, tenant: str | None = DEFAULT_TENANT
@@ -206,20 +216,7 @@ class KnowledgeBase:
         """Ids of all points of a source, hidden ones too, sorted."""
         if not self.has_collection():
             return []
-        ids: list[str] = []
-        offset: Any = None
-        with self.collection() as name:
-            while True:
-                records, offset = self.client.scroll(
-                    name,
-                    scroll_filter=_filter(must=of_source(source, tenant)),
-                    limit=_SCROLL_SIZE,
-                    offset=offset,
-                    with_payload=False,
-                )
-                ids.extend(str(record.id) for record in records)
-                if offset is None:
-                    return sorted(ids)
+        return sorted(str(record.id) for record in self.scroll(of_source(source, tenant), payload_fields=False))
 
     def has_collection(self) -> bool:
         """Whether anything stands behind the alias: false before the first load."""
@@ -234,18 +231,6 @@ class KnowledgeBase:
             raise CollectionMissing(f"{self.options.place} has no collection {alias}: nothing has been loaded yet")
         with translated_errors(self.options.place):
             yield alias
-
-    def _payloads(self, wanted: Any) -> Iterator[dict[str, Any]]:
-        fields = ["metadata.source", "metadata.revision", "metadata.fingerprint", LOADING_SINCE]
-        offset: Any = None
-        with self.collection() as name:
-            while True:
-                records, offset = self.client.scroll(
-                    name, scroll_filter=wanted, limit=_SCROLL_SIZE, offset=offset, with_payload=fields
-                )
-                yield from (record.payload or {} for record in records)
-                if offset is None:
-                    return
 
     def _write(
         self,
@@ -293,6 +278,12 @@ class KnowledgeBase:
     def _count(self, wanted: Any) -> int:
         return self.client.count(self.options.collection, count_filter=wanted, exact=True).count
 
+    def _delete_if_any(self, conditions: list[Any]) -> int:
+        if not self.has_collection():
+            return 0
+        with self.collection():
+            return self._delete(_filter(must=conditions))
+
     def _delete(self, unwanted: Any) -> int:
         from qdrant_client import models
 
@@ -306,6 +297,14 @@ def _filter(**clauses: Any) -> Any:
     from qdrant_client import models
 
     return models.Filter(**clauses)
+
+
+def _of_chunk_set(chunk_set: ChunkSet, tenant: str) -> list[Any]:
+    return [
+        *of_source(chunk_set.source, tenant),
+        matches("revision", chunk_set.revision),
+        matches("fingerprint", chunk_set.fingerprint),
+    ]
 
 
 def _beyond(chunk_count: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule
@@ -49,6 +49,16 @@ OUTAGE_RETRIES = ExceptionRetryPolicy(
     ],
     default=RetryAction.FAIL,
 )
+
+
+# What all tasks have in common; each DAG adds how often and how long.
+TASK_DEFAULTS: dict[str, Any] = {
+    "owner": "ocr2-kb",
+    "retry_delay": timedelta(seconds=15),
+    "retry_exponential_backoff": 2.0,
+    "max_retry_delay": timedelta(minutes=10),
+    "retry_policy": OUTAGE_RETRIES,
+}
 
 
 class ListSourcesOperator(BaseOperator):

@@ -47,6 +47,7 @@ HEAVY_MODULES = frozenset(
         "nano.characters",
         "nano.checkpoint",
         "nano.gate_training",
+        "nano.observed_model",
         "nano.optimiser",
         "nano.reading_loss",
         "nano.sequences",

@@ -17,11 +17,6 @@ from ocr2_core.ocr2.model import SrSwaOcrModel
 _NO_TILES_PX = 1 << 16
 
 
-def empty_model() -> SrSwaOcrModel:
-    """A model of nano's sizes, with the classes' own initialisation."""
-    return SrSwaOcrModel(configuration())
-
-
 def configuration() -> UnlimitedOcrConfig:
     """Nano's configuration, with the ids of its vocabulary."""
     ids = {"pad": TOKEN_IDS[PAD], "bos": TOKEN_IDS[BOS], "eos": TOKEN_IDS[EOS], "image": TOKEN_IDS[IMAGE]}
@@ -30,7 +25,7 @@ def configuration() -> UnlimitedOcrConfig:
 
 def export(weights: dict[str, torch.Tensor], folder: Path, dtype: torch.dtype = torch.bfloat16) -> None:
     """Write weights, configuration, tokenizer and image settings."""
-    model = empty_model()
+    model = SrSwaOcrModel(configuration())
     model.load_state_dict(weights)
     folder.mkdir(parents=True, exist_ok=True)
     torch.nn.Module.to(model, dtype)

@@ -20,21 +20,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.models.unlimited_ocr.modeling_unlimited_ocr import apply_rotary_pos_emb
 
 from ocr2_core.nano.architecture import VISUAL_TOKENS
+from ocr2_core.nano.observed_model import ObservedModel
 from ocr2_core.nano.pages import draw_document
-from ocr2_core.nano.reading_loss import page_targets, pixels_of
+from ocr2_core.nano.reading_loss import page_targets
 from ocr2_core.nano.sequences import SequenceBatch, build_batch
 from ocr2_core.nano.vocabulary import write_page
 from ocr2_core.ocr2.gates import save_gates
 from ocr2_core.ocr2.model import SrSwaOcrModel
 from ocr2_core.ocr2.page_layout import page_layout
-from ocr2_core.ocr2.prefill import ATTENTION_KINDS
 
 BLOCK_TOKENS = 4
 _GATES = ("page_gate", "token_selector")
 _GROUPS_A_STEP = 2
+# documents that no stage of `train` draws
+_FIRST_SEED = 900_000_000
 _SMALLEST = 1e-8
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,6 @@ class GateTraining:
     """Projections of every layer and gate, and the losses over groups of pages."""
 
     def __init__(self, model: SrSwaOcrModel, block_tokens: int = BLOCK_TOKENS) -> None:
-        self.model = model
         text: Any = model.text_config
         self.layers, self.heads, self.size = text.num_hidden_layers, text.num_attention_heads, text.head_dim
         self._layout = page_layout(VISUAL_TOKENS, block_tokens=block_tokens)
@@ -57,23 +57,19 @@ class GateTraining:
                 for part in ("query", "key")
             }
         )
-        self._seen: dict[str, Tensor] = {}
-        for number, layer in enumerate(model.model.language_model.layers):
-            for part in ("q_proj", "k_proj"):
-                getattr(layer.self_attn, part).register_forward_hook(self._keep(f"{part}{number}"))
+        self._observed = ObservedModel(model, range(self.layers))
 
     def losses(self, seed: int, page_count: int) -> tuple[Tensor, Tensor]:
         """(page gate's, token selector's) mean loss over layers and output tokens of two random groups."""
         rng = random.Random(f"gates {seed}")
         documents = [
-            list(draw_document(900_000_000 + seed * _GROUPS_A_STEP + number, page_count, split="train"))
+            list(draw_document(_FIRST_SEED + seed * _GROUPS_A_STEP + number, page_count, split="train"))
             for number in range(_GROUPS_A_STEP)
         ]
         batch = build_batch([[write_page(page) for page in document] for document in documents], rng)
         with torch.no_grad():
-            pages = list(itertools.chain.from_iterable(documents))
-            features = torch.stack(list(self.model.get_image_features(pixels_of(pages)).pooler_output))
-            self._forward(features, batch)
+            features = self._observed.encode(list(itertools.chain.from_iterable(documents)))
+            self._observed.hidden_states(features, batch)
         page_losses, block_losses = [], []
         for layer in range(self.layers):
             page_loss, block_loss = self._layer_losses(layer, batch, page_count)
@@ -87,7 +83,7 @@ class GateTraining:
 
     def _layer_losses(self, layer: int, batch: SequenceBatch, page_count: int) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            queries, keys = self._rotated(layer, batch)
+            queries, keys = self._observed.rotated(layer, batch)
             masses = self._block_masses(queries, keys, batch, page_count)
             summaries = self._summaries(keys, page_count)
         pages = page_targets(batch)
@@ -128,43 +124,13 @@ class GateTraining:
         firsts = [1 + place * VISUAL_TOKENS for place in range(page_count)]
         return [[first + offset for offset in block] for first in firsts for block in blocks]
 
-    def _rotated(self, layer: int, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
-        query, key = (
-            self._seen[f"{part}{layer}"].view(*batch.token_ids.shape, self.heads, self.size).transpose(1, 2).float()
-            for part in ("q_proj", "k_proj")
-        )
-        positions = torch.arange(batch.token_ids.shape[1])[None]
-        cos, sin = self.model.model.language_model.rotary_emb(query, position_ids=positions)
-        rotated: tuple[Tensor, Tensor] = apply_rotary_pos_emb(query, key, cos, sin)
-        return rotated
-
-    def _forward(self, features: Tensor, batch: SequenceBatch) -> None:
-        language_model = self.model.model.language_model
-        embeddings = language_model.embed_tokens(batch.token_ids)
-        visual = features.reshape(len(batch.token_ids), -1, features.shape[-1]).to(embeddings.dtype)
-        embeddings = torch.cat((embeddings[:, :1], visual, embeddings[:, 1 + visual.shape[1] :]), dim=1)
-        language_model(
-            inputs_embeds=embeddings,
-            position_ids=torch.arange(batch.token_ids.shape[1])[None],
-            attention_mask=dict.fromkeys(ATTENTION_KINDS, batch.mask),
-            use_cache=False,
-        )
-
-    def _keep(self, name: str) -> Any:
-        def hook(_: nn.Module, __: Any, output: Tensor) -> None:
-            self._seen[name] = output
-
-        return hook
-
     @staticmethod
     def _name(layer: int, gate: str, part: str) -> str:
         # a ParameterDict takes no dots
         return f"layers/{layer}/{gate}/{part}_proj"
 
 
-def train_gates(
-    model: SrSwaOcrModel, folder: Path, *, steps: int = 200, group_sizes: Sequence[int] = (4, 8, 12)
-) -> None:
+def train_gates(model: SrSwaOcrModel, folder: Path, *, steps: int, group_sizes: Sequence[int] = (4, 8, 12)) -> None:
     """Train and write the gates of the checkpoint in `folder`."""
     training = GateTraining(model)
     optimiser = torch.optim.AdamW(training.projections.parameters(), lr=2e-3, weight_decay=0.0)

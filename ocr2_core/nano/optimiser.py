@@ -1,7 +1,7 @@
 """Optimisers of the training: Muon for matrices inside the network, AdamW for everything else.
 
-Muon (momentum whose update matrix is made orthogonal; Jordan et al. 2024) left the encoder's plateau in about half the
-steps that AdamW took.
+Muon: momentum whose update matrix is made orthogonal (Jordan et al. 2024). It began to leave the encoder's plateau in
+fewer steps than AdamW alone (benchmarks/LOG.md).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class NanoBlock:
 
 @dataclass(frozen=True, slots=True)
 class Glyph:
-    """A character and its centre in the image, in pixels. `line`: number of its line on the page."""
+    """A character and its centre in the image, in pixels."""
 
     character: str
     x_px: float

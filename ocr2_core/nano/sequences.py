@@ -26,13 +26,12 @@ _NO_TARGET = -1
 class SequenceBatch:
     """S sequences of T tokens over groups of G pages. `token_ids` (S, T), `labels` (S, T): the token that should come
     next, -100 for no loss. `targets` (S, T): number of the visual token, within the group's G · 21, where the next
-    token is read, -1 for none. `pages` (S, T): place of the page being read, -1 for none. `reference_count`: tokens of
-    the reference, the same for all. `turns` (S, T): whether the next token is the first of a page."""
+    token is read, -1 for none. `turns` (S, T): whether the next token is the first of a page. `reference_count`: tokens
+    of the reference, the same for all."""
 
     token_ids: Tensor
     labels: Tensor
     targets: Tensor
-    pages: Tensor
     turns: Tensor
     reference_count: int
 
@@ -61,43 +60,39 @@ def build_batch(
         rows.append(_row(reference, group, history, has_marker=prompt == GROUP_PROMPT))
     longest = max(len(row[0]) for row in rows)
     columns = zip(*rows, strict=True)
-    fills = (TOKEN_IDS[PAD], _NO_LOSS, _NO_TARGET, -1, 0)
+    fills = (TOKEN_IDS[PAD], _NO_LOSS, _NO_TARGET, 0)
     padded = [
         torch.tensor([values + [fill] * (longest - len(values)) for values in column])
         for column, fill in zip(columns, fills, strict=True)
     ]
-    token_ids, labels, targets, pages, turns = padded
-    return SequenceBatch(token_ids, labels, targets, pages, turns.bool(), len(reference))
+    token_ids, labels, targets, turns = padded
+    return SequenceBatch(token_ids, labels, targets, turns.bool(), len(reference))
 
 
 def _row(
     reference: list[int], group: Sequence[WrittenPage], history: list[int], *, has_marker: bool
 ) -> list[list[int]]:
-    output, sources, places, starts = list(history), [_NO_TARGET] * len(history), [-1] * len(history), []
+    output, sources, starts = list(history), [_NO_TARGET] * len(history), []
     for place, page in enumerate(group):
         if has_marker:
             output.append(TOKEN_IDS[PAGE])
             sources.append(_NO_TARGET)
-            places.append(place - 1 if place else -1)
         starts.append(len(output))
         output.extend(page.token_ids)
         sources.extend(_visual_token(place, source) for source in page.sources)
-        places.extend([place] * len(page.token_ids))
     output.append(TOKEN_IDS[EOS])
     sources.append(_NO_TARGET)
-    places.append(len(group) - 1)
     # the last reference token, the prompt, writes the first output token: after a history, the history is given
     before = len(reference) - 1
     first_loss = before + len(history)
     token_ids = [*reference, *output[:-1]]
     labels = [_NO_LOSS] * before + output
     targets = [_NO_TARGET] * before + sources
-    pages = [-1] * before + places
     labels[:first_loss] = [_NO_LOSS] * first_loss
     turns = [0] * len(labels)
     for start in starts:
         turns[before + start] = 1
-    return [token_ids, labels, targets, pages, turns]
+    return [token_ids, labels, targets, turns]
 
 
 def _visual_token(place: int, source: tuple[float, float]) -> int:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ocr2_core.errors import EngineError
 from ocr2_core.nano.architecture import new_model
 from ocr2_core.nano.characters import CharacterHeads
 from ocr2_core.nano.checkpoint import configuration, export
@@ -32,6 +33,7 @@ from ocr2_core.nano.pages import NanoPage, PageStyle, draw_document
 from ocr2_core.nano.reading_loss import Reader
 from ocr2_core.nano.sequences import build_batch
 from ocr2_core.nano.vocabulary import write_page
+from ocr2_core.ocr2.gates import GATE_FILE
 from ocr2_core.ocr2.model import load_model
 
 SEED = 0
@@ -91,11 +93,12 @@ class Training:
             self.optimisers = self._new_optimisers()
             self.save()
         checkpoint = self.folder / "checkpoint"
-        train_gates(load_model(checkpoint, dtype=torch.float32), checkpoint, steps=GATE_STEPS)
+        if not (checkpoint / GATE_FILE).is_file():
+            train_gates(load_model(checkpoint, dtype=torch.float32), checkpoint, steps=GATE_STEPS)
         return True
 
     def save(self) -> None:
-        """Write the state and the checkpoint."""
+        """Write the state and the checkpoint, which has no gates until they are trained on these very weights."""
         self.folder.mkdir(parents=True, exist_ok=True)
         state = {
             "stage": self.stage_number,
@@ -107,6 +110,7 @@ class Training:
         torch.save(state, self.folder / "state.pt.new")
         (self.folder / "state.pt.new").replace(self.folder / "state.pt")
         export(self.model.state_dict(), self.folder / "checkpoint")
+        (self.folder / "checkpoint" / GATE_FILE).unlink(missing_ok=True)
 
     def _take_step(self, stage: Stage) -> None:
         started = time.monotonic()
@@ -129,7 +133,7 @@ class Training:
         ]
         pages: Sequence[NanoPage] = list(itertools.chain.from_iterable(documents))
         if stage.is_seeing:
-            _, loss, right = self.reader.encode(pages)
+            loss, right = self.reader.seeing_loss(pages)
             return loss, {"loss": float(loss.detach()), "characters": right}
         batch = build_batch([[write_page(page) for page in document] for document in documents], rng)
         losses = self.reader.losses(pages, batch)
@@ -159,8 +163,7 @@ class Training:
 
     def _load(self) -> None:
         self._figures: list[dict[str, float]] = []
-        path = self.folder / "state.pt"
-        state = torch.load(path, weights_only=True) if path.is_file() else None
+        state = _read_state(self.folder / "state.pt")
         if state is not None:
             self.stage_number, self.step = state["stage"], state["step"]
             self.model.load_state_dict(state["model"])
@@ -171,6 +174,17 @@ class Training:
             logger.info("resumed at stage %d, step %d", self.stage_number + 1, self.step)
 
 
+def _read_state(path: Path) -> dict[str, Any] | None:
+    """What `save` wrote, None where nothing was. Raises EngineError for a file that cannot be read."""
+    if not path.is_file():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, weights_only=True)
+    except Exception as error:
+        raise EngineError(f"{path} cannot be read: {error}. Remove it to train from the beginning.") from error
+    return state
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
@@ -179,7 +193,10 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     torch.set_num_threads(arguments.threads)
-    training = Training(arguments.folder)
+    try:
+        training = Training(arguments.folder)
+    except EngineError as error:
+        parser.error(str(error))
     is_done = training.run(time.monotonic() + arguments.minutes * 60)
     logger.info("%s", "done" if is_done else "stopped; the same command goes on")
 

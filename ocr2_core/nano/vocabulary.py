@@ -1,6 +1,6 @@
 """The nano model's tokens: one a character, and one each for markers, labels, table tags and box coordinates.
 
-Coordinates are multiples of an eighth of a text line's pitch, so few numbers occur and each has a token. A page is
+Coordinates are multiples of a sixteenth of the page's side, so few numbers occur and each has a token. A page is
 written as the model family writes it: `<|det|>label [x0, y0, x1, y1]<|/det|>text`, tables as HTML.
 """
 

@@ -61,13 +61,13 @@ class RunningServices:
         """A manual run with these parameters, to its end."""
         return self.finished(self.trigger(**conf))
 
-    def finished(self, run_id: str) -> FinishedRun:
-        for run in self.access.airflow.wait(DAG_ID, run_id, timeout_s=RUN_TIMEOUT_S, interval_s=0.5):
+    def finished(self, run_id: str, dag_id: str = DAG_ID) -> FinishedRun:
+        for run in self.access.airflow.wait(dag_id, run_id, timeout_s=RUN_TIMEOUT_S, interval_s=0.5):
             state = run["state"]
-        return FinishedRun(run_id, state, self.tasks(run_id))
+        return FinishedRun(run_id, state, self.tasks(run_id, dag_id))
 
-    def tasks(self, run_id: str) -> list[dict[str, Any]]:
-        return self.access.airflow.task_instances(DAG_ID, run_id)
+    def tasks(self, run_id: str, dag_id: str = DAG_ID) -> list[dict[str, Any]]:
+        return self.access.airflow.task_instances(dag_id, run_id)
 
     def task(self, run_id: str, task_id: str) -> dict[str, Any] | None:
         """The one instance of a task that is not mapped over several documents."""

@@ -24,6 +24,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 GUIDE = "tool-setup-guide.pdf"
 UPS = "ups/user manual ü.pdf"
 DAMAGED = "damaged.pdf"
+AUDIT_DAG_ID = "audit_knowledge_base"
 UPS_FIRST_PAGE, UPS_LAST_PAGE = 5, 8
 
 
@@ -238,3 +239,36 @@ def test_a_backfill_takes_the_objects_modified_in_its_intervals(services: Runnin
         documents = finished.documents() if finished.states("document.fetch") != ["skipped"] else []
         listed[datetime.fromisoformat(run["data_interval_start"])] = documents
     assert listed == {five: [UPS], five + timedelta(hours=1): []}
+
+
+@pytest.mark.usefixtures("first_run")
+def test_the_audit_takes_away_what_was_deleted_and_leaves_the_rest(services: RunningServices) -> None:
+    airflow = services.access.airflow
+    airflow.unpause_when_parsed(AUDIT_DAG_ID, timeout_s=60)
+    # unpausing starts the run of last night
+    (scheduled,) = wait_for(lambda: airflow.runs(AUDIT_DAG_ID), timeout_s=60)
+    assert services.finished(scheduled["dag_run_id"], AUDIT_DAG_ID).state == "success"
+    kept = services.points(GUIDE)
+    assert services.points(UPS)
+    services.workspace.store.remove(services.bucket, UPS)
+    run = services.finished(airflow.trigger(AUDIT_DAG_ID), AUDIT_DAG_ID)
+    assert run.state == "success"
+    assert airflow.xcom(AUDIT_DAG_ID, run.run_id, "audit", key="drift")["deleted"] == 1
+    assert services.points(UPS) == []
+    assert services.manifest(UPS).status == "deleted"
+    assert services.points(GUIDE) == kept
+
+
+@pytest.mark.usefixtures("first_run")
+def test_an_audit_that_only_reports_is_red_while_there_is_something_to_mend(services: RunningServices) -> None:
+    airflow = services.access.airflow
+    with services.workspace.open_knowledge_base() as knowledge_base:
+        knowledge_base.delete_source(services.uri(GUIDE))
+    red = services.finished(airflow.trigger(AUDIT_DAG_ID, {"fix": False}), AUDIT_DAG_ID)
+    assert red.state == "failed"
+    assert services.points(GUIDE) == []
+    mended = services.finished(airflow.trigger(AUDIT_DAG_ID), AUDIT_DAG_ID)
+    assert mended.state == "success"
+    published = services.manifest(GUIDE).published
+    assert published is not None
+    assert len(services.points(GUIDE)) == published.chunk_count  # type: ignore[arg-type]

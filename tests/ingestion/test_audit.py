@@ -10,14 +10,16 @@ import pytest
 
 from ingestion.audit import DriftKind, audit
 from ingestion.deletion import delete_source
-from ingestion.errors import AuditRefused, ObjectMissing, SourceStillThere
-from ingestion.job import JobStatus
+from ingestion.errors import AuditRefused, ObjectMissing, ServiceUnavailable, SourceStillThere
+from ingestion.job import JobStatus, SourceRef
 from ingestion.listing import list_sources
+from ingestion.manifest import Manifest
 from ingestion.pipeline import ingest
 from ingestion.settings import Settings
 from ingestion.workspace import Workspace
 from knowledge_base.census import ChunkSet, take_census
 from knowledge_base.payload import LOADING_SINCE, SourceRevision
+from knowledge_base.store import KnowledgeBase
 from tests.ingestion.pages import text_pdf
 from tests.knowledge_base.builders import Loader, make_chunks
 
@@ -189,18 +191,100 @@ def test_what_was_deleted_can_come_back(workspace: Workspace) -> None:
 
 
 def test_a_census_counts_shown_and_hidden_points_by_chunk_set() -> None:
-    one = {"metadata": {"source": "s", "revision": "r", "fingerprint": "f"}}
+    one = {"metadata": {"source": "s", "revision": "r", "fingerprint": "f", "ingested_at": "2026-01-02T00:00:00+00:00"}}
     since = "2026-01-01T00:00:00+00:00"
     assert take_census([one, {**one, LOADING_SINCE: since}, one]) == [
         ChunkSet(
             source="s", revision="r", fingerprint="f", shown_count=2, hidden_count=1,
-            hidden_since=datetime(2026, 1, 1, tzinfo=UTC),
+            hidden_since=datetime(2026, 1, 1, tzinfo=UTC), ingested_at=datetime(2026, 1, 2, tzinfo=UTC),
         )
     ]  # fmt: skip
     assert take_census([]) == []
 
 
-def stray(source: str) -> SourceRevision:
-    return SourceRevision(
-        source=source, revision="d" * 64, fingerprint="f1", title="Stray", ingested_at=datetime(2026, 1, 1, tzinfo=UTC)
-    )
+def test_what_is_being_published_while_the_audit_runs_is_left_alone(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # its points are switched, its manifest not yet written
+    load = Loader(workspace.embedder, workspace.sparse_encoder)
+    with workspace.open_knowledge_base() as knowledge_base:
+        load(knowledge_base, stray(uri(workspace, "young.pdf"), datetime.now(UTC)), make_chunks("just loaded"))
+    assert found(workspace, fix=True) == []
+    assert count(workspace, "young.pdf") == 1
+
+    # published after the points were counted, and its object put there after the objects were listed
+    census = KnowledgeBase.census
+
+    def counted_too_early(self: KnowledgeBase, **arguments: str) -> list[ChunkSet]:
+        rows = census(self, **arguments)
+        upload(workspace, "late.pdf", "A machine that came late.")
+        return rows
+
+    ingested = False
+    all_manifests = workspace.manifests.all
+
+    def with_ingest(bucket: str | None = None) -> Iterator[Manifest]:
+        nonlocal ingested
+        if not ingested:
+            ingested = True
+            ingest_all(workspace)
+        return all_manifests(bucket)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KnowledgeBase, "census", counted_too_early)
+        patch.setattr(workspace.manifests, "all", with_ingest)
+        assert found(workspace, fix=True) == []
+    assert count(workspace, "late.pdf") == 1
+
+
+def test_a_revision_published_before_the_fix_is_not_replaced_by_the_one_before_it(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with workspace.open_knowledge_base() as knowledge_base:
+        knowledge_base.delete_source(uri(workspace, "pump.pdf"))
+
+    def list_and_publish(*_: object) -> list[SourceRef]:
+        listed = list_of(workspace)
+        upload(workspace, "pump.pdf", "Quite another pump.")
+        ingest_all(workspace)
+        return listed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ingestion.audit.list_sources", list_and_publish)
+        assert found(workspace, fix=True) == [("missing", "pump.pdf", True)]
+    assert found(workspace) == []
+
+
+def test_an_object_that_is_back_when_its_points_would_go_keeps_them(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = [source for source in list_of(workspace) if source.key != "saw.pdf"]
+    monkeypatch.setattr("ingestion.audit.list_sources", lambda *_: listed)
+    assert found(workspace, fix=True) == [("deleted", "saw.pdf", True)]
+    assert count(workspace, "saw.pdf") == 1
+    assert workspace.manifests.read(workspace.settings.source_bucket, "saw.pdf").status == "published"
+
+
+def test_the_same_bytes_put_there_anew_are_not_stale_after_the_next_run(workspace: Workspace) -> None:
+    bucket = workspace.settings.source_bucket
+    manifest = workspace.manifests.read(bucket, "pump.pdf")
+    assert manifest.published is not None
+    other_upload = manifest.published.model_copy(update={"etag": "0123-2"})
+    workspace.manifests.write(manifest.model_copy(update={"published": other_upload}))
+    assert found(workspace) == [("stale", "pump.pdf", False)]
+    ingest_all(workspace)
+    assert found(workspace) == []
+
+
+def test_an_outage_is_an_outage_and_no_drift(workspace: Workspace) -> None:
+    away = workspace.settings.model_copy(update={"qdrant_url": "http://127.0.0.1:1"})
+    with Workspace(away) as unreachable, pytest.raises(ServiceUnavailable, match="knowledge base is unavailable"):
+        audit(unreachable, run_id="audit", fix=True)
+
+
+def list_of(workspace: Workspace) -> list[SourceRef]:
+    return list_sources(workspace.store, workspace.settings.source_bucket)
+
+
+def stray(source: str, ingested_at: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> SourceRevision:
+    return SourceRevision(source=source, revision="d" * 64, fingerprint="f1", title="Stray", ingested_at=ingested_at)

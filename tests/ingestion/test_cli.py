@@ -119,8 +119,16 @@ def test_from_a_folder_to_an_answer(env: dict[str, str], tmp_path: Path) -> None
     refused = ocr2kb(env, tmp_path, "delete", "fan.pdf")
     assert refused.returncode == 4
     assert "s3://cli-manuals/fan.pdf is still in the bucket" in refused.stderr
-    deleted = ocr2kb(env, tmp_path, "delete", "fan.pdf", "--with-object", "--json")
-    assert json.loads(deleted.stdout) == [{"source": "s3://cli-manuals/fan.pdf", "point_count": 1}]
+    deleted = ocr2kb(env, tmp_path, "delete", "nothing.pdf", "fan.pdf", "--with-object", "--json")
+    assert deleted.returncode == 3
+    assert json.loads(deleted.stdout) == [
+        {
+            "source": "s3://cli-manuals/nothing.pdf",
+            "status": "refused",
+            "cause": "s3://cli-manuals/nothing.pdf does not exist",
+        },
+        {"source": "s3://cli-manuals/fan.pdf", "status": "deleted", "point_count": 1},
+    ]
     assert json.loads(ocr2kb(env, tmp_path, "search", "fan oil", "--json").stdout) == []
     assert ocr2kb(env, tmp_path, "status", "fan.pdf").stdout.startswith("deleted ")
 

@@ -168,7 +168,7 @@ def test_what_a_dead_load_left_goes_with_a_later_load_once_it_is_old(
     assert len(knowledge_base.point_ids(SOURCE)) == 3
 
 
-def test_points_of_before_there_was_a_mark_are_shown(knowledge_base: KnowledgeBase, load: Loader) -> None:
+def test_a_finished_load_leaves_no_mark(knowledge_base: KnowledgeBase, load: Loader) -> None:
     load(knowledge_base, make_revision(), make_chunks("valve"))
     ((record,), _) = knowledge_base.client.scroll("manuals", with_payload=True)
     assert sorted(record.payload or {}) == ["metadata", "page_content"]

@@ -73,6 +73,14 @@ def test_a_number_alone_finds_its_section_and_no_longer_number(loaded: Knowledge
         texts(loaded, " ")
 
 
+def test_of_two_sections_with_one_heading_the_first_is_read(knowledge_base: KnowledgeBase, load: Loader) -> None:
+    paths = [["1 Pump", "Overview"], ["1 Pump", "Parts"], ["2 Fan", "Overview"], ["2 Fan"]]
+    chunks = [make_chunk(index, f"Text {index}.", section_path=path) for index, path in enumerate(paths)]
+    load(knowledge_base, make_revision(), chunks)
+    assert texts(knowledge_base, "Overview") == ["Text 0."]
+    assert texts(knowledge_base, "2 Fan") == ["Text 2.", "Text 3."]
+
+
 def test_the_outline_lists_sections_with_text_and_their_first_pages(loaded: KnowledgeBase) -> None:
     assert outline(loaded, SOURCE) == [
         OutlineEntry(section_path=[], page_number=1, chunk_count=1),

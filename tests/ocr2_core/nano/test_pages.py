@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
+import pymupdf
 import pytest
 
+from ocr2_core.nano.document import write_pdf
 from ocr2_core.nano.pages import LINE_SLOTS, PAGE_SIDE_PX, NanoPage, PageStyle, draw_document, draw_page
 from ocr2_core.nano.prose import CHARACTERS, words_of
 from ocr2_core.nano.vocabulary import (
@@ -127,6 +130,18 @@ def test_page_text_is_one_block_or_row_a_line() -> None:
     rows = next(page for page in pages() if any(block.rows for block in page.blocks))
     table = next(block for block in rows.blocks if block.rows)
     assert f"{table.rows[0][0]} {table.rows[0][1]}\n{table.rows[1][0]} {table.rows[1][1]}" in page_text(rows)
+
+
+def test_a_document_can_be_had_as_a_scan(tmp_path: Path) -> None:
+    document = pages(4)
+    write_pdf(document, tmp_path / "scan.pdf")
+    with pymupdf.open(tmp_path / "scan.pdf") as pdf:
+        assert len(pdf) == 4
+        for sheet, page in zip(pdf, document, strict=True):
+            assert sheet.get_text() == ""
+            pixmap = sheet.get_pixmap(colorspace=pymupdf.csGRAY)
+            shown = np.frombuffer(pixmap.samples, np.uint8).reshape(pixmap.height, pixmap.width)
+            assert np.array_equal(shown, page.image)
 
 
 def test_the_tokenizer_knows_what_the_engine_asks_of_it() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ocr2_core.errors import EngineError
 from ocr2_core.nano import train
 from ocr2_core.nano.architecture import TOKENS_A_SIDE, VISUAL_TOKENS, WINDOW_TOKENS, new_model
 from ocr2_core.nano.characters import CharacterHeads, slot_labels
@@ -159,8 +160,20 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path, monkeypatch: 
     assert resumed.run(float("inf"))
     for (name, one), other in zip(whole.model.state_dict().items(), resumed.model.state_dict().values(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5, msg=name)
-    assert not whole.run(0.0) or whole.stage_number == len(train.STAGES)
-    assert (tmp_path / "whole" / "checkpoint" / "sr_swa_gates.safetensors").is_file()
+    gates = tmp_path / "whole" / "checkpoint" / "sr_swa_gates.safetensors"
+    written_at = gates.stat().st_mtime_ns
+    again = train.Training(tmp_path / "whole")
+    assert again.run(float("inf"))
+    assert gates.stat().st_mtime_ns == written_at
+    # gates of other weights must not stay beside new ones
+    again.save()
+    assert not gates.exists()
+
+
+def test_a_damaged_state_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "state.pt").write_bytes(b"half a file")
+    with pytest.raises(EngineError, match=r"state\.pt cannot be read: .* Remove it to train from the beginning"):
+        train.Training(tmp_path)
 
 
 def test_fresh_gates_are_the_parameter_free_ones_and_training_betters_them(tmp_path: Path) -> None:
