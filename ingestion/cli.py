@@ -182,6 +182,8 @@ def read(
     from ingestion.status import source_address
     from knowledge_base.passages import outline, read_section
 
+    if section is not None and not section.strip():
+        raise typer.BadParameter("name a heading, or its number", param_hint="SECTION")
     with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
         bucket, key = source_address(workspace, source)
         uri, tenant = f"s3://{bucket}/{key}", workspace.settings.tenant
@@ -244,14 +246,14 @@ def delete(
     outcomes: list[dict[str, object]] = []
     with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
         for name in sources:
-            bucket, key = source_address(workspace, name)
-            source = f"s3://{bucket}/{key}"
             try:
+                bucket, key = source_address(workspace, name)
                 point_count = delete_source(workspace, bucket, key, run_id=run_id, with_object=with_object)
             except (SourceStillThere, ObjectMissing, ObjectKeyRefused) as error:
                 err.print(f"error: {error}", style="red")
-                outcomes.append({"source": source, "status": "refused", "cause": str(error)})
+                outcomes.append({"source": name, "status": "refused", "cause": str(error)})
                 continue
+            source = f"s3://{bucket}/{key}"
             outcomes.append({"source": source, "status": "deleted", "point_count": point_count})
             if not as_json:
                 out.print(f"deleted {source}: {point_count} points")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pydantic import BaseModel
 
 from ingestion.artifacts import ReadingProgress
-from ingestion.errors import ObjectMissing
+from ingestion.errors import ObjectKeyRefused, ObjectMissing
 from ingestion.manifest import Manifest
 from ingestion.workspace import Workspace
 from ocr2_core.ledger import LedgerRow
@@ -22,10 +22,12 @@ class SourceStatus(BaseModel):
 
 
 def source_address(workspace: Workspace, name: str) -> tuple[str, str]:
-    """Bucket and key of `s3://bucket/key`, or of a key of the source bucket."""
-    if not name.startswith("s3://"):
-        return workspace.settings.source_bucket, name
-    bucket, _, key = name.removeprefix("s3://").partition("/")
+    """Bucket and key of `s3://bucket/key`, or of a key of the source bucket. Raises ObjectKeyRefused for no key."""
+    bucket, key = workspace.settings.source_bucket, name
+    if name.startswith("s3://"):
+        bucket, _, key = name.removeprefix("s3://").partition("/")
+    if not bucket or not key:
+        raise ObjectKeyRefused(f"{name!r} names no object: give s3://bucket/key, or a key of the source bucket")
     return bucket, key
 
 

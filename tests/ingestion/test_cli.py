@@ -123,7 +123,7 @@ def test_from_a_folder_to_an_answer(env: dict[str, str], tmp_path: Path) -> None
     assert deleted.returncode == 3
     assert json.loads(deleted.stdout) == [
         {
-            "source": "s3://cli-manuals/nothing.pdf",
+            "source": "nothing.pdf",
             "status": "refused",
             "cause": "s3://cli-manuals/nothing.pdf does not exist",
         },
@@ -142,6 +142,15 @@ def test_a_service_that_is_down_has_its_own_exit_code(env: dict[str, str], tmp_p
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("name", ["s3://manuals", "s3://manuals/", "s3:///x.pdf", ""])
+def test_a_source_without_a_key_is_refused_by_name(name: str, env: dict[str, str], tmp_path: Path) -> None:
+    for command in ("delete", "status", "read"):
+        done = ocr2kb(env, tmp_path, command, name)
+        assert done.returncode == 4
+        said = " ".join(done.stderr.split())
+        assert said == f"error: {name!r} names no object: give s3://bucket/key, or a key of the source bucket"
+
+
 def test_search_before_anything_was_ingested(env: dict[str, str], tmp_path: Path) -> None:
     done = ocr2kb(env, tmp_path, "search", "anything")
     assert done.returncode == 4
@@ -150,7 +159,13 @@ def test_search_before_anything_was_ingested(env: dict[str, str], tmp_path: Path
 
 @pytest.mark.parametrize(
     "arguments",
-    [["search"], ["search", "x", "--mode", "magic"], ["search", "x", "--filter", "colour=red"], ["no-such"]],
+    [
+        ["search"],
+        ["search", "x", "--mode", "magic"],
+        ["search", "x", "--filter", "colour=red"],
+        ["read", "x.pdf", " "],
+        ["no-such"],
+    ],
 )
 def test_wrong_usage_is_exit_code_2(arguments: list[str], env: dict[str, str], tmp_path: Path) -> None:
     assert ocr2kb(env, tmp_path, *arguments).returncode == 2
