@@ -13,9 +13,11 @@ from uuid import uuid4
 
 import typer
 
+from ingestion import cli_quality
 from ingestion.cli_output import (
     EXIT_FAULT,
     EXIT_UNAVAILABLE,
+    AsJson,
     PageProgress,
     err,
     errors_to_exit_codes,
@@ -37,7 +39,6 @@ app = typer.Typer(
     add_completion=False,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Engine = Annotated[EngineName | None, typer.Option(help="What reads scanned pages.")]
 Ocr = Annotated[OcrMode | None, typer.Option(help="auto: use sound PDF text layers; always: recognise every page.")]
 Model = Annotated[
@@ -134,10 +135,14 @@ def search(
     ] = None,
     mode: Annotated[SearchMode, typer.Option(help="How candidates are found.")] = "hybrid",
     expand: Annotated[int, typer.Option(min=0, max=20, help="Passages to show before and after each answer.")] = 0,
+    show: Annotated[
+        Path | None, typer.Option(help="Folder for a picture of each answer's pages, its boxes drawn.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer from the knowledge base, each answer with manual, section, page and box."""
     from ingestion.answers import answer_lines, context_lines, parse_filters
+    from ingestion.pictures import draw_hits
     from knowledge_base.passages import neighbours
     from knowledge_base.search import search as search_knowledge_base
 
@@ -152,18 +157,32 @@ def search(
         embedder, sparse_encoder = workspace.embedder, workspace.sparse_encoder
         with workspace.open_knowledge_base() as knowledge_base:
             hits = search_knowledge_base(
-                knowledge_base, embedder, sparse_encoder, question, k=k, filters=search_filters, mode=mode
+                knowledge_base,
+                embedder,
+                sparse_encoder,
+                question,
+                k=k,
+                filters=search_filters,
+                mode=mode,
+                reranker=workspace.reranker,
             )
             contexts = [neighbours(knowledge_base, hit, expand) if expand else [] for hit in hits]
+        pictures = draw_hits(workspace, hits, show) if show is not None else []
+    for picture in pictures:
+        if picture.problem:
+            err.print(f"answer {picture.rank}: {picture.problem}", style="yellow")
     if as_json:
         answers = [hit.model_dump(mode="json") for hit in hits]
         for answer, context in zip(answers, contexts, strict=True):
             if expand:
                 answer["context"] = [passage.model_dump(mode="json") for passage in context]
+        for picture in pictures:
+            answers[picture.rank - 1].setdefault("pictures", []).extend(map(str, picture.files))
         print_json(answers)
     elif hits:
+        files_of = {picture.rank: [f"   picture: {file}" for file in picture.files] for picture in pictures}
         answered = [
-            [*answer_lines(rank, hit), *context_lines(context)]
+            [*answer_lines(rank, hit), *files_of.get(rank, []), *context_lines(context)]
             for rank, (hit, context) in enumerate(zip(hits, contexts, strict=True), start=1)
         ]
         out.print("\n\n".join("\n".join(lines) for lines in answered))
@@ -336,6 +355,10 @@ def plan(
             print_json(plan_json(budget))
         else:
             out.print("\n".join(plan_lines(budget)))
+
+
+for command in (cli_quality.questions, cli_quality.evaluate):
+    app.command()(command)
 
 
 def _run_id() -> str:

@@ -7,8 +7,9 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from pydantic import BaseModel
 from rich.console import Console
 from rich.logging import RichHandler
@@ -18,6 +19,8 @@ from ingestion.errors import AccessRefused, IngestionError, ServiceStartError, S
 from ingestion.job import Job
 from ingestion.report import EXIT_REFUSED
 from ocr2_core.ledger import PageResult
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 EXIT_FAULT = 1
 EXIT_UNAVAILABLE = 5
@@ -37,7 +40,11 @@ def set_up_logging(verbose: bool) -> None:
 def print_json(value: BaseModel | dict[str, Any] | list[Any]) -> None:
     """One JSON document on stdout."""
     plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-    sys.stdout.write(json.dumps(plain, ensure_ascii=False, indent=1, default=str) + "\n")
+    sys.stdout.write(json.dumps(plain, ensure_ascii=False, indent=1, default=_plain) + "\n")
+
+
+def _plain(value: object) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
 
 
 @contextmanager

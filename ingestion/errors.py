@@ -79,6 +79,32 @@ class AuditRefused(IngestionError):
         return type(self), (self.bucket, self.deleted_count, self.published_count)
 
 
+class SourceChanged(IngestionError):
+    """The object is not the revision that was asked for."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(f"{source} is another revision than the one found. Ingest it again.")
+        self.source = source
+
+    def __reduce__(self) -> tuple[type[SourceChanged], tuple[str]]:
+        return type(self), (self.source,)
+
+
+class QuestionsWithoutSources(IngestionError):
+    """No source of a question set is in the knowledge base, so asking would measure nothing."""
+
+    def __init__(self, sources: list[str]) -> None:
+        named = ", ".join(sources[:3]) + (f" and {len(sources) - 3} more" if len(sources) > 3 else "")
+        super().__init__(
+            f"none of the question set's sources is in the knowledge base: {named}. "
+            "Sources are written s3://bucket/key; `ocr2kb status` lists those that are published."
+        )
+        self.sources = sources
+
+    def __reduce__(self) -> tuple[type[QuestionsWithoutSources], tuple[list[str]]]:
+        return type(self), (self.sources,)
+
+
 class DocumentRefused(IngestionError):
     """This document cannot be published as it is; the others are untouched.
 

@@ -69,6 +69,7 @@ def make_server(workspace: Workspace) -> MCPServer:
                 question,
                 k=max(1, min(result_count, MOST_RESULTS)),
                 filters=filters,
+                reranker=workspace.reranker,
             )
             results = []
             for hit in hits:

@@ -76,6 +76,8 @@ class Settings(BaseSettings):
 
     embedding_model: str | None = Field(None, description="Folder or name; default: the packaged all-MiniLM-L6-v2.")
     embedding_thread_count: int | None = Field(None, ge=1)
+    reranker_model: str | None = Field(None, description="Cross-encoder (folder or name) that orders the best hits.")
+    reranker_candidates: int = Field(30, ge=1, description="Hits that the reranker looks at.")
     max_chunk_tokens: int | None = Field(None, ge=32, description="Default: the embedding model's limit.")
 
     qdrant_url: str | None = Field(None, description="URL of a Qdrant server; default: local files.")

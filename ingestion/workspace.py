@@ -21,6 +21,7 @@ from ingestion.settings import Settings
 
 if TYPE_CHECKING:
     from knowledge_base.embedding import Embedder
+    from knowledge_base.reranking import Reranker
     from knowledge_base.sparse import SparseEncoder
     from knowledge_base.store import KnowledgeBase
     from ocr2_core.engine import Engine
@@ -151,6 +152,16 @@ class Workspace:
         from knowledge_base.sparse import SparseEncoder
 
         return SparseEncoder()
+
+    @cached_property
+    def reranker(self) -> Reranker | None:
+        """What orders the best hits anew, where the settings name a model."""
+        from knowledge_base.reranking import Reranker
+
+        settings = self.settings
+        if settings.reranker_model is None:
+            return None
+        return Reranker(settings.reranker_model, candidate_count=settings.reranker_candidates)
 
     @contextmanager
     def open_knowledge_base(self) -> Iterator[KnowledgeBase]:

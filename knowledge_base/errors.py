@@ -35,3 +35,7 @@ class LoadIncomplete(KnowledgeBaseError):
 
 class ModelNotFound(KnowledgeBaseError):
     """The embedding model is neither a local folder, nor cached, nor downloadable."""
+
+
+class QuestionSetRefused(KnowledgeBaseError):
+    """A question set cannot be read; the message names the file and the line."""

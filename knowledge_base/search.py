@@ -12,6 +12,7 @@ from knowledge_base.payload import DEFAULT_TENANT, DENSE_VECTOR, SPARSE_VECTOR, 
 
 if TYPE_CHECKING:
     from knowledge_base.embedding import Embedder
+    from knowledge_base.reranking import Reranker
     from knowledge_base.sparse import SparseEncoder
     from knowledge_base.store import KnowledgeBase
 
@@ -49,7 +50,8 @@ class Hit(BaseModel):
     """One found chunk with its citation. `score`: fused rank score (hybrid), cosine (dense) or BM25 (sparse).
 
     `dense_rank` and `sparse_rank` (from 1) say where each of the two searches alone put a hybrid hit; None where it was
-    not among that search's candidates, or ranks were not asked for.
+    not among that search's candidates, or ranks were not asked for. `rerank_score`: the reranker's, on its own scale,
+    where one ordered the hits.
     """
 
     score: float
@@ -69,6 +71,7 @@ class Hit(BaseModel):
     ingested_at: datetime
     dense_rank: int | None = None
     sparse_rank: int | None = None
+    rerank_score: float | None = None
 
 
 def search(
@@ -82,11 +85,13 @@ def search(
     mode: SearchMode = "hybrid",
     language: str | None = None,
     with_ranks: bool = False,
+    reranker: Reranker | None = None,
 ) -> list[Hit]:
     """The `k` best chunks for `query`, best first.
 
     Hybrid search fuses the candidates of both vectors by reciprocal rank in the store. `language` (ISO 639-1) is the
-    query's, if known. `with_ranks` adds each search's own rank, at the cost of running both once more.
+    query's, if known. `with_ranks` adds each search's own rank, at the cost of running both once more. A `reranker`
+    orders its `candidate_count` best hits anew; a passage is given to it under its headings, as it was embedded.
     Raises ValueError for an empty query or k < 1, CollectionMissing before the first load.
     """
     from qdrant_client import models
@@ -104,16 +109,17 @@ def search(
         elif mode == "sparse":
             return []
 
-    candidates = max(_MIN_CANDIDATES, _CANDIDATES_PER_RESULT * k)
+    wanted = k if reranker is None else max(k, reranker.candidate_count)
+    candidates = max(_MIN_CANDIDATES, _CANDIDATES_PER_RESULT * wanted)
     single = {
         name: models.QueryRequest(
-            query=vector, using=name, filter=condition, limit=candidates if mode == "hybrid" else k
+            query=vector, using=name, filter=condition, limit=candidates if mode == "hybrid" else wanted
         )
         for name, vector in vectors.items()
     }
     if len(single) == 1:
         (request,) = single.values()
-        request.limit, request.with_payload = k, True
+        request.limit, request.with_payload = wanted, True
         requests = [request]
     else:
         prefetch = [
@@ -121,7 +127,7 @@ def search(
             for name, each in single.items()
         ]
         fusion = models.FusionQuery(fusion=models.Fusion.RRF)
-        fused = models.QueryRequest(prefetch=prefetch, query=fusion, limit=k, with_payload=True)
+        fused = models.QueryRequest(prefetch=prefetch, query=fusion, limit=wanted, with_payload=True)
         requests = [fused, *single.values()] if with_ranks else [fused]
 
     with knowledge_base.collection() as alias:
@@ -129,7 +135,17 @@ def search(
     ranks = [
         {str(point.id): rank for rank, point in enumerate(response.points, start=1)} for response in responses[1:]
     ] or [{}, {}]
-    return [_hit(point, ranks) for point in responses[0].points]
+    hits = [_hit(point, ranks) for point in responses[0].points]
+    return hits if reranker is None else _reranked(reranker, query, hits)[:k]
+
+
+def _reranked(reranker: Reranker, query: str, hits: list[Hit]) -> list[Hit]:
+    passages = ["\n".join([hit.title, *hit.section_path, hit.text]) for hit in hits]
+    scored = [
+        hit.model_copy(update={"rerank_score": score})
+        for hit, score in zip(hits, reranker.scores(query, passages), strict=True)
+    ]
+    return sorted(scored, key=lambda hit: hit.rerank_score or 0.0, reverse=True)
 
 
 def _hit(point: Any, ranks: list[dict[str, int]]) -> Hit:
