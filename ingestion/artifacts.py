@@ -9,6 +9,7 @@ Layout, under the revision (SHA-256 of the source's bytes) and the fingerprint o
     <sha256>/ocr-<fingerprint>/pages.jsonl, report.json the whole reading, one PageResult a line
     <sha256>/structure-<fingerprint>/document.json, document.md, report.json
     <sha256>/chunks-<fingerprint>/chunks.jsonl
+    <sha256>/vectors-<fingerprint of the model>.npz     dense vectors of the chunks loaded last, by their text
 
 An object store has no append, so page groups are objects of their own until the last one is there. The object that
 holds a stage's result (`pages.jsonl`, `document.json`, `chunks.jsonl`) is written last and whole: if it is there, the
@@ -30,6 +31,7 @@ from ocr2_core.ledger import PageResult
 
 JSON_TYPE = "application/json"
 JSON_LINES_TYPE = "application/x-ndjson"
+ARCHIVE_TYPE = "application/zip"
 MARKDOWN_TYPE = "text/markdown; charset=utf-8"
 
 _GROUP_NAME = re.compile(r"/groups/(\d{6})-(\d{6})\.jsonl$")
@@ -45,6 +47,10 @@ def structure_key(job: Job, name: str) -> str:
 
 def chunks_key(job: Job) -> str:
     return f"{job.known_revision}/chunks-{job.fingerprints.chunks}/chunks.jsonl"
+
+
+def vectors_key(revision: str, model_fingerprint: str) -> str:
+    return f"{revision}/vectors-{model_fingerprint}.npz"
 
 
 class ReadingProgress(BaseModel):

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import typer
 
-from ingestion import cli_quality
+from ingestion import cli_index, cli_quality
 from ingestion.cli_output import (
     EXIT_FAULT,
     EXIT_UNAVAILABLE,
@@ -357,7 +357,13 @@ def plan(
             out.print("\n".join(plan_lines(budget)))
 
 
-for command in (cli_quality.questions, cli_quality.evaluate):
+for command in (
+    cli_quality.questions,
+    cli_quality.evaluate,
+    cli_index.reembed,
+    cli_index.collections,
+    cli_index.snapshot,
+):
     app.command()(command)
 
 

@@ -90,6 +90,10 @@ class SourceChanged(IngestionError):
         return type(self), (self.source,)
 
 
+class ReembeddingRefused(IngestionError):
+    """The alias is not switched to the collection of the new model; the text says why, and nothing was changed."""
+
+
 class QuestionsWithoutSources(IngestionError):
     """No source of a question set is in the knowledge base, so asking would measure nothing."""
 

@@ -28,11 +28,9 @@ def plan_jobs(workspace: Workspace, sources: Iterable[SourceRef], run_id: str, o
 
 def plan_fingerprints(workspace: Workspace, options: JobOptions) -> Fingerprints:
     """One fingerprint a stage, each covering the stages before it: a changed setting redoes only what it touches."""
-    from knowledge_base.chunks import CHUNKER_VERSION
     from ocr2_core.reading import identity as reading_identity
     from structure_recovery.recover import identity as recovery_identity
 
-    embedding = workspace.embedder.identity()
     ocr = fingerprint(
         "ocr",
         {
@@ -41,7 +39,14 @@ def plan_fingerprints(workspace: Workspace, options: JobOptions) -> Fingerprints
             "reading": reading_identity(workspace.reading_options(options)),
         },
     )
-    structure = fingerprint("structure", recovery_identity(), ocr)
+    return index_fingerprints(workspace, ocr, fingerprint("structure", recovery_identity(), ocr))
+
+
+def index_fingerprints(workspace: Workspace, ocr: str, structure: str) -> Fingerprints:
+    """The fingerprints of chunks and points that this workspace's model makes of a recovered document."""
+    from knowledge_base.chunks import CHUNKER_VERSION
+
+    embedding = workspace.embedder.identity()
     chunking = {"version": CHUNKER_VERSION, **chunk_options(workspace.settings).model_dump()}
     chunks = fingerprint("chunks", {"chunking": chunking, "tokenizer": embedding}, structure)
     index = fingerprint("index", {"dense": embedding, "sparse": workspace.sparse_encoder.identity()}, chunks)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from ingestion import publish_gate
 from ingestion.artifacts import (
@@ -27,13 +25,9 @@ from ingestion.artifacts import (
 from ingestion.errors import DocumentRefused, ObjectKeyRefused, ObjectMissing
 from ingestion.job import Job, JobStatus
 from ingestion.plan import chunk_options
+from ingestion.stored_results import inspection_of, stored_document
 from ingestion.workspace import Workspace
 from ocr2_core.ledger import PageResult, PageStatus, reconcile
-
-if TYPE_CHECKING:
-    from docling_core.types.doc.document import DoclingDocument
-
-    from ocr2_core.triage import FileInspection
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +53,7 @@ def fetch(workspace: Workspace, job: Job) -> Job:
         )
     try:
         with workspace.downloaded(source) as (path, download):
-            inspection = _inspection(workspace, download.sha256)
+            inspection = inspection_of(workspace, download.sha256)
             if inspection is None:
                 from ocr2_core.triage import inspect_file
 
@@ -116,7 +110,7 @@ def recover(workspace: Workspace, job: Job) -> Job:
     artifacts = workspace.artifacts
     key, report_key = structure_key(job, "document.json"), structure_key(job, "report.json")
     if job.options.force or not artifacts.exists(key):
-        inspection = _inspection(workspace, job.known_revision)
+        inspection = inspection_of(workspace, job.known_revision)
         recovered = recover_document(
             [result.page for result in _reading(workspace, job).pages()],
             name=PurePosixPath(job.source.key).name or job.source.key,
@@ -138,7 +132,7 @@ def chunk(workspace: Workspace, job: Job) -> Job:
     key = chunks_key(job)
     stored = None if job.options.force else workspace.artifacts.read(key)
     if stored is None:
-        document = _stored_document(workspace, job)
+        document = stored_document(workspace, job)
         chunks = chunk_document(document, workspace.embedder.tokenizer, chunk_options(workspace.settings))
         stored = "".join(f"{item.model_dump_json()}\n" for item in chunks).encode()
         workspace.artifacts.write(key, stored, JSON_LINES_TYPE)
@@ -150,35 +144,15 @@ def load(workspace: Workspace, job: Job) -> Job:
 
     Raises DocumentRefused where the gate stays shut; what was published before stays then.
     """
-    from knowledge_base.chunks import Chunk
-    from knowledge_base.store import SourceRevision
-    from knowledge_base.vectors import encode_chunks
+    from ingestion.loading import prepare, put
 
-    settings, source = workspace.settings, job.source
     results = _reading(workspace, job).pages()
-    counts = publish_gate.check(source.uri, results, job.known_page_count, settings.max_failed_page_ratio)
-    stored = workspace.artifacts.read(chunks_key(job)) or b""
-    chunks = [Chunk.model_validate_json(line) for line in stored.split(b"\n") if line]
-    if not chunks:
-        raise DocumentRefused(
-            source.uri, "load", "no_chunks", "no text is left outside headers and footers.", "Check the scan."
-        )
-    title = _title(_stored_document(workspace, job), _inspection(workspace, job.known_revision), source.key)
-    revision = SourceRevision(
-        source=source.uri,
-        tenant=settings.tenant,
-        revision=job.known_revision,
-        fingerprint=job.fingerprints.index,
-        title=title,
-        ingested_at=datetime.now(UTC),
-    )
-    dense, sparse = encode_chunks(chunks, workspace.embedder, workspace.sparse_encoder)
-    with workspace.open_knowledge_base() as knowledge_base:
-        knowledge_base.ensure_collection(workspace.embedder, workspace.sparse_encoder)
-        report = knowledge_base.load_revision(revision, chunks, dense, sparse)
-    logger.info("%s: %s", source.uri, report)
+    max_failed_page_ratio = workspace.settings.max_failed_page_ratio
+    counts = publish_gate.check(job.source.uri, results, job.known_page_count, max_failed_page_ratio)
+    prepared = prepare(workspace, job)
+    put(workspace, prepared)
     status = JobStatus.PARTIAL if counts.failed else JobStatus.PUBLISHED
-    return job.having(status=status, counts=counts, chunk_count=len(chunks), title=title)
+    return job.having(status=status, counts=counts, chunk_count=len(prepared.chunks), title=prepared.revision.title)
 
 
 STAGES: dict[str, Callable[..., Job]] = {
@@ -217,7 +191,7 @@ def _read_pages(
             path,
             engine,
             options=workspace.reading_options(job.options),
-            inspection=_inspection(workspace, job.known_revision),
+            inspection=inspection_of(workspace, job.known_revision),
             first_page_index=start,
             text_layer_engine=workspace.text_layer_engine(),
         ):
@@ -256,31 +230,3 @@ def _reading_report(job: Job, results: list[PageResult]) -> dict[str, object]:
             if result.ledger.status in (PageStatus.FAILED, PageStatus.REPAIRED)
         ],
     }
-
-
-def _inspection(workspace: Workspace, revision: str) -> FileInspection | None:
-    from ocr2_core.triage import FileInspection
-
-    data = workspace.artifacts.read(inspection_key(revision))
-    return None if data is None else FileInspection.model_validate_json(data)
-
-
-def _stored_document(workspace: Workspace, job: Job) -> DoclingDocument:
-    from docling_core.types.doc.document import DoclingDocument
-
-    key = structure_key(job, "document.json")
-    data = workspace.artifacts.read(key)
-    if data is None:
-        raise ObjectMissing(workspace.settings.artifact_bucket, key)
-    return DoclingDocument.model_validate_json(data)
-
-
-def _title(document: DoclingDocument, inspection: FileInspection | None, key: str) -> str:
-    """The printed title, else the file's own, else a heading that opens the document, else the last part of the key."""
-    from docling_core.types.doc.document import SectionHeaderItem, TitleItem
-
-    printed = next((item.text for item in document.texts if isinstance(item, TitleItem) and item.text), None)
-    stored = inspection.title if inspection else None
-    first = next((item for item, _ in document.iterate_items()), None)
-    opening = first.text if isinstance(first, SectionHeaderItem) else None
-    return printed or stored or opening or PurePosixPath(key).name or key

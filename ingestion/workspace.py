@@ -164,8 +164,9 @@ class Workspace:
         return Reranker(settings.reranker_model, candidate_count=settings.reranker_candidates)
 
     @contextmanager
-    def open_knowledge_base(self) -> Iterator[KnowledgeBase]:
-        """The knowledge base, open. The local index is locked meanwhile: keep it short.
+    def open_knowledge_base(self, collection: str | None = None) -> Iterator[KnowledgeBase]:
+        """The knowledge base, open: what readers see, or a `collection` by name that may not be live. The local index
+        is locked meanwhile: keep it short.
 
         Raises ServiceUnavailable for an outage, at opening and inside.
         """
@@ -179,7 +180,7 @@ class Workspace:
             url=settings.qdrant_url,
             api_key=api_key,
             timeout_s=settings.qdrant_timeout_s,
-            collection=settings.collection,
+            collection=collection or settings.collection,
         )
         try:
             with open_knowledge_base(options) as knowledge_base:

@@ -54,16 +54,16 @@ def ensure_collection(
         if client.collection_exists(options.collection):
             raise KnowledgeBaseError(f"{options.place} has a collection named {options.collection}: the alias needs it")
         name = f"{options.collection}__1"
-        _create(client, name, options, embedder, sparse_encoder)
+        create_collection(client, name, options, embedder, sparse_encoder)
     _check_identity(client, name, embedder, sparse_encoder)
-    _create_payload_indexes(client, name, is_local=options.path is not None)
+    create_payload_indexes(client, name, is_local=options.path is not None)
     if collection_behind(client, options.collection) is None:
         # The alias comes last: who sees it sees a finished collection.
         _point_alias(client, options.collection, name)
     return name
 
 
-def _create(
+def create_collection(
     client: QdrantClient, name: str, options: QdrantOptions, embedder: DenseEncoder, sparse_encoder: TermEncoder
 ) -> None:
     from qdrant_client import models
@@ -107,6 +107,25 @@ def _point_alias(client: QdrantClient, alias: str, name: str) -> None:
 
 
 def _check_identity(client: QdrantClient, name: str, embedder: DenseEncoder, sparse_encoder: TermEncoder) -> None:
+    differences = identity_differences(client, name, embedder, sparse_encoder)
+    if differences:
+        raise CollectionMismatch(
+            f"collection {name} holds vectors of {model_name(client, name)}, which cannot be mixed with those offered "
+            f"now ({'; '.join(differences)}). Use the model and settings it was made with, or re-embed (`ocr2kb "
+            "reembed`): that fills a new collection without reading anything again, and switches the alias."
+        )
+
+
+def model_name(client: QdrantClient, name: str) -> str:
+    """The embedding model that filled a collection, in words for people."""
+    metadata = client.get_collection(name).config.metadata or {}
+    return str((metadata.get("dense") or {}).get("model", "an unknown model"))
+
+
+def identity_differences(
+    client: QdrantClient, name: str, embedder: DenseEncoder, sparse_encoder: TermEncoder
+) -> list[str]:
+    """In what the vectors of a collection differ from those offered; empty when they can be mixed."""
     config = client.get_collection(name).config
     vectors = config.params.vectors
     stored_size = vectors[DENSE_VECTOR].size if isinstance(vectors, Mapping) and DENSE_VECTOR in vectors else None
@@ -124,16 +143,10 @@ def _check_identity(client: QdrantClient, name: str, embedder: DenseEncoder, spa
             for key in sorted(stored.keys() | offered.keys())
             if key not in _NAMES_FOR_PEOPLE and stored.get(key) != offered.get(key) and key != "dimension"
         )
-    if differences:
-        stored_model = (metadata.get("dense") or {}).get("model", "an unknown model")
-        raise CollectionMismatch(
-            f"collection {name} holds vectors of {stored_model}, which cannot be mixed with those offered now "
-            f"({'; '.join(differences)}). Use the model and settings it was made with, or re-embed: fill a new "
-            "collection from the stored chunks and switch the alias."
-        )
+    return differences
 
 
-def _create_payload_indexes(client: QdrantClient, name: str, *, is_local: bool) -> None:
+def create_payload_indexes(client: QdrantClient, name: str, *, is_local: bool) -> None:
     """Index what filters use. Local mode filters without indexes and would only warn about them."""
     from qdrant_client import models
 

@@ -163,6 +163,15 @@ class KnowledgeBase:
             point_count=len(chunks),
         )
 
+    def holds(self, revision: SourceRevision, chunk_count: int) -> bool:
+        """Whether a load of these many chunks would change nothing."""
+        if not self.has_collection():
+            return False
+        with self.collection():
+            present = self._count(_new_points(revision, chunk_count, shown()))
+            others = self._count(_old_points(revision, chunk_count, datetime.now(UTC) - ABANDONED_AFTER))
+        return present == chunk_count and not others
+
     def delete_source(self, source: str, *, tenant: str = DEFAULT_TENANT) -> int:
         """Delete all points of a source; return how many there were."""
         return self._delete_if_any([*of_source(source, tenant)])
@@ -181,6 +190,12 @@ class KnowledgeBase:
         if not self.has_collection():
             return []
         return take_census(record.payload or {} for record in self.scroll([matches("tenant", tenant)], CENSUS_FIELDS))
+
+    def sources(self) -> set[tuple[str, str]]:
+        """(tenant, source) of everything that readers see, of all tenants."""
+        fields = ("metadata.tenant", "metadata.source")
+        payloads = (record.payload["metadata"] for record in self.scroll([shown()], fields))
+        return {(metadata["tenant"], metadata["source"]) for metadata in payloads}
 
     def scroll(self, conditions: Sequence[Any], payload_fields: Sequence[str] | bool) -> Iterator[Any]:
         """The records of all points that meet the conditions, in the order of their ids, read a page at a time.

@@ -229,6 +229,42 @@ class AuditOperator(BaseOperator):
         return counts
 
 
+class ReembedOperator(BaseOperator):
+    """Fill a collection by another embedding model, compare search, and switch readers to it.
+
+    The run's parameters: `model`, `max_chunk_tokens`, `check`, `most_loss`, `switch`. Fails when the switch is refused
+    or a document could not be loaded; readers see the old collection then.
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from ingestion.errors import ReembeddingRefused
+        from ingestion.reembedding import question_set, reembed, settings_for
+        from ingestion.workspace import Workspace
+
+        params = context["params"]
+        with open_workspace() as workspace:
+            settings = settings_for(workspace.settings, params["model"], params.get("max_chunk_tokens"))
+            questions = question_set(workspace) if params.get("check", True) else []
+            try:
+                with Workspace(settings) as new:
+                    report = reembed(
+                        workspace,
+                        new,
+                        run_id=context["run_id"],
+                        questions=questions,
+                        most_loss=float(params.get("most_loss", 0.02)),
+                        is_switching=bool(params.get("switch", True)),
+                        on_source=lambda uri, number, count: self.log.info("%d/%d %s", number, count, uri),
+                    )
+            except ReembeddingRefused as error:
+                raise AirflowFailException(str(error)) from error
+        for line in report.lines():
+            self.log.info("%s", line)
+        if report.failed:
+            raise AirflowFailException(f"{len(report.failed)} documents could not be loaded: see the log")
+        return {"collection": report.collection, "points": report.point_count, "is_switched": report.is_switched}
+
+
 def selection(context: Context) -> dict[str, Any]:
     """Which documents this run is about, as arguments of ingestion.listing.list_sources."""
     params = context["params"]

@@ -37,8 +37,8 @@ SECTIONS = (
 )
 
 
-def manual_pdf() -> bytes:
-    """A contents page, and a numbered page for each section."""
+def manual_pdf(extra: tuple[str, str] | None = None) -> bytes:
+    """A contents page, and a numbered page for each section; an `extra` one comes last and is not in the contents."""
     pdf = pymupdf.open()
     page = pdf.new_page()
     page.insert_text((72, 90), "Contents", fontsize=20)
@@ -47,7 +47,7 @@ def manual_pdf() -> bytes:
         page.insert_text((72, y), title, fontsize=11)
         page.insert_text((300, y), ". " * 30, fontsize=11)
         page.insert_text((500, y), str(number + 2), fontsize=11)
-    for number, (title, text) in enumerate(SECTIONS):
+    for number, (title, text) in enumerate([*SECTIONS, *([extra] if extra else [])]):
         page = pdf.new_page()
         page.insert_text((72, 90), title, fontsize=18)
         page.insert_textbox((72, 120, 520, 300), f"{text} " * 3, fontsize=11)

@@ -33,7 +33,7 @@ def dags() -> Any:
 
     bag = DagBag(REPOSITORY / "dags")
     assert bag.import_errors == {}
-    assert sorted(bag.dags) == ["audit_knowledge_base", "ingest_manuals"]
+    assert sorted(bag.dags) == ["audit_knowledge_base", "ingest_manuals", "reembed_knowledge_base"]
     return bag.dags
 
 
@@ -104,7 +104,7 @@ def test_reading_waits_for_the_gpu_and_loading_for_the_knowledge_base(dag: Any) 
 
 
 def test_every_task_is_bounded_retried_with_backoff_and_explained(dags: Any) -> None:
-    retries = {"ingest_manuals": 5, "audit_knowledge_base": 3}
+    retries = {"ingest_manuals": 5, "audit_knowledge_base": 3, "reembed_knowledge_base": 5}
     for name, dag in dags.items():
         for task in dag.tasks:
             assert task.execution_timeout is not None

@@ -1,0 +1,43 @@
+"""What earlier stages left in the object store, read back as what it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ingestion.artifacts import chunks_key, inspection_key, structure_key
+from ingestion.errors import ObjectMissing
+from ingestion.job import Job
+from ingestion.workspace import Workspace
+
+if TYPE_CHECKING:
+    from docling_core.types.doc.document import DoclingDocument
+
+    from knowledge_base.chunks import Chunk
+    from ocr2_core.triage import FileInspection
+
+
+def inspection_of(workspace: Workspace, revision: str) -> FileInspection | None:
+    """What triage found, None where the file was not looked at yet."""
+    from ocr2_core.triage import FileInspection
+
+    data = workspace.artifacts.read(inspection_key(revision))
+    return None if data is None else FileInspection.model_validate_json(data)
+
+
+def stored_document(workspace: Workspace, job: Job) -> DoclingDocument:
+    """The recovered document. Raises ObjectMissing."""
+    from docling_core.types.doc.document import DoclingDocument
+
+    key = structure_key(job, "document.json")
+    data = workspace.artifacts.read(key)
+    if data is None:
+        raise ObjectMissing(workspace.settings.artifact_bucket, key)
+    return DoclingDocument.model_validate_json(data)
+
+
+def stored_chunks(workspace: Workspace, job: Job) -> list[Chunk]:
+    """The document's chunks; none where there is no text, or no chunks were made."""
+    from knowledge_base.chunks import Chunk
+
+    stored = workspace.artifacts.read(chunks_key(job)) or b""
+    return [Chunk.model_validate_json(line) for line in stored.split(b"\n") if line]
