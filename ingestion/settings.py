@@ -84,6 +84,15 @@ class Settings(BaseSettings):
     qdrant_api_key: SecretStr | None = None
     qdrant_path: Path | None = Field(None, description="Local index; default <state_dir>/qdrant.")
     qdrant_timeout_s: float = Field(30.0, gt=0)
+    qdrant_prefer_grpc: bool = Field(False, description="Send points by gRPC (port 6334), which is quicker.")
+    qdrant_upload_batch_size: int = Field(128, ge=1, le=10_000, description="Points a request; each is waited for.")
+    qdrant_vectors_on_disk: bool = Field(False, description="New collections: dense vectors are read from disk.")
+    qdrant_quantization: Literal["none", "int8"] = Field(
+        "none", description="New collections: int8 beside the vectors."
+    )
+    qdrant_shard_count: int | None = Field(None, ge=1, description="New collections; default: the server's.")
+    qdrant_replication_factor: int | None = Field(None, ge=1, description="New collections; default: the server's.")
+    qdrant_write_consistency_factor: int | None = Field(None, ge=1, description="Replicas that must confirm a write.")
     collection: str = Field("manuals", pattern=r"^[A-Za-z0-9_-]+$", description="Alias that readers use.")
     tenant: str = Field("default", min_length=1)
 

@@ -180,6 +180,14 @@ class Workspace:
             url=settings.qdrant_url,
             api_key=api_key,
             timeout_s=settings.qdrant_timeout_s,
+            prefer_grpc=settings.qdrant_prefer_grpc,
+            upload_batch_size=settings.qdrant_upload_batch_size,
+            vectors_on_disk=settings.qdrant_vectors_on_disk,
+            sparse_index_on_disk=settings.qdrant_vectors_on_disk,
+            quantization=settings.qdrant_quantization,
+            shard_count=settings.qdrant_shard_count,
+            replication_factor=settings.qdrant_replication_factor,
+            write_consistency_factor=settings.qdrant_write_consistency_factor,
             collection=collection or settings.collection,
         )
         try:

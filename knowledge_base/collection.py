@@ -86,6 +86,10 @@ def create_collection(
                 )
             },
             on_disk_payload=options.payload_on_disk,
+            quantization_config=_quantization(options),
+            shard_number=options.shard_count,
+            replication_factor=options.replication_factor,
+            write_consistency_factor=options.write_consistency_factor,
             metadata={
                 "ocr2kb_schema": SCHEMA_VERSION,
                 "dense": dict(embedder.identity()),
@@ -96,6 +100,16 @@ def create_collection(
         if error.status_code != 409:  # another process was quicker
             raise
     logger.info("created collection %s with %d dimensions", name, embedder.dimension)
+
+
+def _quantization(options: QdrantOptions) -> Any:
+    from qdrant_client import models
+
+    if options.quantization == "none":
+        return None
+    # the quantized vectors are what makes the first pass fast, so they stay in memory whatever else does not
+    scalar = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=0.99, always_ram=True)
+    return models.ScalarQuantization(scalar=scalar)
 
 
 def _point_alias(client: QdrantClient, alias: str, name: str) -> None:

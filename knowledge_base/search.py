@@ -111,9 +111,14 @@ def search(
 
     wanted = k if reranker is None else max(k, reranker.candidate_count)
     candidates = max(_MIN_CANDIDATES, _CANDIDATES_PER_RESULT * wanted)
+    params = {DENSE_VECTOR: _dense_params(knowledge_base)}
     single = {
         name: models.QueryRequest(
-            query=vector, using=name, filter=condition, limit=candidates if mode == "hybrid" else wanted
+            query=vector,
+            using=name,
+            filter=condition,
+            limit=candidates if mode == "hybrid" else wanted,
+            params=params.get(name),
         )
         for name, vector in vectors.items()
     }
@@ -123,7 +128,7 @@ def search(
         requests = [request]
     else:
         prefetch = [
-            models.Prefetch(query=each.query, using=name, filter=condition, limit=candidates)
+            models.Prefetch(query=each.query, using=name, filter=condition, limit=candidates, params=params.get(name))
             for name, each in single.items()
         ]
         fusion = models.FusionQuery(fusion=models.Fusion.RRF)
@@ -146,6 +151,17 @@ def _reranked(reranker: Reranker, query: str, hits: list[Hit]) -> list[Hit]:
         for hit, score in zip(hits, reranker.scores(query, passages), strict=True)
     ]
     return sorted(scored, key=lambda hit: hit.rerank_score or 0.0, reverse=True)
+
+
+def _dense_params(knowledge_base: KnowledgeBase) -> Any:
+    """How quantized vectors are searched; None where there are none, as in local mode."""
+    from qdrant_client import models
+
+    options = knowledge_base.options
+    if options.quantization == "none" or options.path is not None:
+        return None
+    quantization = models.QuantizationSearchParams(rescore=True, oversampling=options.oversampling)
+    return models.SearchParams(quantization=quantization)
 
 
 def _hit(point: Any, ranks: list[dict[str, int]]) -> Hit:

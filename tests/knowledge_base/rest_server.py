@@ -38,6 +38,7 @@ class RestServer:
     client: QdrantClient
     requests: list[Recorded] = field(default_factory=list)
     indexes: dict[str, Any] = field(default_factory=dict)
+    snapshots: list[models.SnapshotDescription] = field(default_factory=list)
     fail_with: int | None = None
     delay_s: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
@@ -65,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._serve()
 
-    do_PUT = do_POST = do_GET  # noqa: N815
+    do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815
 
     def log_message(self, *_: object) -> None:
         pass
@@ -107,7 +108,9 @@ class _Handler(BaseHTTPRequestHandler):
         if call == "POST /collections/aliases":
             operations = models.ChangeAliasesOperation(**body).actions
             return client.update_collection_aliases(operations)
-        match = re.fullmatch(r"(GET|PUT|POST) /collections/([^/]+)(/[a-z/]+)?", call)
+        if call == "GET /collections":
+            return client.get_collections()
+        match = re.fullmatch(r"(GET|PUT|POST|DELETE) /collections/([^/]+)(/[a-z/]+)?", call)
         if match is None:
             raise ValueError(f"this server has no {call}")
         name, action = match[2], f"{match[1]} {match[3] or ''}".strip()
@@ -132,6 +135,19 @@ class _Handler(BaseHTTPRequestHandler):
             metadata=wanted.metadata,
         )
 
+    def drop(self, state: RestServer, name: str, _: Any) -> Any:
+        return state.client.delete_collection(name)
+
+    def snapshot(self, state: RestServer, name: str, _: Any) -> Any:
+        # local mode has none: what the server would answer
+        assert state.client.collection_exists(name)
+        made = models.SnapshotDescription(name=f"{name}-{len(state.snapshots)}.snapshot", size=1)
+        state.snapshots.append(made)
+        return made
+
+    def snapshots(self, state: RestServer, name: str, _: Any) -> Any:
+        return [made for made in state.snapshots if made.name.startswith(f"{name}-")]
+
     def index(self, state: RestServer, name: str, body: Any) -> Any:
         assert state.client.collection_exists(name)
         state.indexes[body["field_name"]] = body["field_schema"]
@@ -145,7 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         return state.client.batch_update_points(name, models.UpdateOperations(**body).operations)
 
     def count(self, state: RestServer, name: str, body: Any) -> Any:
-        return state.client.count(name, count_filter=_filter(body["filter"]))
+        return state.client.count(name, count_filter=_filter(body.get("filter")))
 
     def delete(self, state: RestServer, name: str, body: Any) -> Any:
         return state.client.delete(name, models.FilterSelector(**body))
@@ -165,6 +181,9 @@ _ACTIONS = {
     "GET /exists": "exists",
     "GET": "info",
     "PUT": "create",
+    "DELETE": "drop",
+    "POST /snapshots": "snapshot",
+    "GET /snapshots": "snapshots",
     "PUT /index": "index",
     "PUT /points": "upsert",
     "POST /points/batch": "update_batch",

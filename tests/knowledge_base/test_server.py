@@ -14,7 +14,15 @@ import jsonschema
 import pytest
 
 from knowledge_base.errors import KnowledgeBaseError, KnowledgeBaseUnavailable
+from knowledge_base.generations import (
+    drop_collection,
+    ensure_target,
+    list_collections,
+    live_collection,
+    switch_alias,
+)
 from knowledge_base.search import SearchFilters, search
+from knowledge_base.snapshots import list_snapshots, take_snapshot
 from knowledge_base.store import KnowledgeBase, LoadReport, QdrantOptions, open_knowledge_base
 from tests.knowledge_base.builders import Loader, make_chunks, make_revision
 from tests.knowledge_base.rest_server import API_KEY, Recorded, RestServer, run_rest_server
@@ -61,13 +69,45 @@ def use_everything(remote: KnowledgeBase, load: Loader) -> None:
                 remote, load.embedder, load.sparse_encoder, "valve", mode=mode, filters=filters, with_ranks=True
             )
             assert hit.text == "open the red valve"
+    change_collections(remote, load)
     assert remote.delete_source("manuals/pump.pdf") == 1
     assert remote.count() == 0
 
 
+class OtherModel:
+    """What a collection has to know of another embedding model."""
+
+    dimension = 3
+
+    def identity(self) -> dict[str, Any]:
+        return {"model": "other", "weights": "0", "dimension": 3}
+
+
+def change_collections(remote: KnowledgeBase, load: Loader) -> None:
+    """To another model's collection and back."""
+    assert ensure_target(remote, load.embedder, load.sparse_encoder) == "manuals__1"
+    assert ensure_target(remote, OtherModel(), load.sparse_encoder) == "manuals__2"
+    assert ensure_target(remote, OtherModel(), load.sparse_encoder) == "manuals__2"
+    assert take_snapshot(remote) == "manuals__1/manuals__1-0.snapshot"
+    assert list_snapshots(remote) == ["manuals__1/manuals__1-0.snapshot"]
+    switch_alias(remote, "manuals__2")
+    assert live_collection(remote) == "manuals__2"
+    assert [(each.name, each.is_live, each.point_count) for each in list_collections(remote)] == [
+        ("manuals__1", False, 1),
+        ("manuals__2", True, 0),
+    ]
+    with pytest.raises(KnowledgeBaseError, match="manuals__2 is live"):
+        drop_collection(remote, "manuals__2")
+    switch_alias(remote, "manuals__1")
+    drop_collection(remote, "manuals__2")
+    with pytest.raises(KnowledgeBaseError, match="has no collection manuals__2"):
+        switch_alias(remote, "manuals__2")
+    assert remote.sources() == {("default", "manuals/pump.pdf")}
+
+
 def test_the_same_code_runs_against_a_server(remote: KnowledgeBase, server: RestServer, load: Loader) -> None:
     use_everything(remote, load)
-    (created,) = [request.body for request in server.requests if request.method == "PUT" and "vectors" in request.body]
+    created, _ = [request.body for request in server.requests if request.method == "PUT" and "vectors" in request.body]
     assert created["sparse_vectors"] == {"sparse": {"index": {"on_disk": False}, "modifier": "idf"}}
     assert created["vectors"] == {"dense": {"size": 384, "distance": "Cosine", "on_disk": False}}
     assert created["metadata"]["dense"]["model"] == "all-MiniLM-L6-v2"
@@ -91,6 +131,39 @@ def test_each_payload_index_is_asked_for_once(remote: KnowledgeBase, server: Res
     use_everything(remote, load)
     asked = [request.body["field_name"] for request in server.requests if request.path.endswith("/index")]
     assert len(asked) == len(set(asked)) == 10
+
+
+def test_scale_settings_reach_the_server_and_quantized_vectors_are_rescored(server: RestServer, load: Loader) -> None:
+    scaled = options(
+        server.url,
+        vectors_on_disk=True,
+        quantization="int8",
+        oversampling=3.0,
+        shard_count=4,
+        replication_factor=2,
+        write_consistency_factor=2,
+    )
+    with open_knowledge_base(scaled) as remote:
+        remote.ensure_collection(load.embedder, load.sparse_encoder)
+        load(remote, make_revision(), make_chunks("open the valve"))
+        assert len(search(remote, load.embedder, load.sparse_encoder, "valve")) == 1
+        assert len(search(remote, load.embedder, load.sparse_encoder, "valve", mode="dense")) == 1
+    (created,) = [request.body for request in server.requests if request.method == "PUT" and "vectors" in request.body]
+    assert created["vectors"]["dense"]["on_disk"] is True
+    assert created["quantization_config"] == {"scalar": {"type": "int8", "quantile": 0.99, "always_ram": True}}
+    assert (created["shard_number"], created["replication_factor"], created["write_consistency_factor"]) == (4, 2, 2)
+    hybrid, dense = [request.body["searches"][0] for request in server.requests if request.path.endswith("query/batch")]
+    rescored = {"quantization": {"rescore": True, "oversampling": 3.0}}
+    assert [each.get("params") for each in hybrid["prefetch"]] == [rescored, None]
+    assert dense["params"] == rescored
+    check_openapi(server)
+
+
+def check_openapi(server: RestServer) -> None:
+    """Every recorded request is valid, where the schema is at hand."""
+    if "QDRANT_OPENAPI" in os.environ:
+        openapi = json.loads(Path(os.environ["QDRANT_OPENAPI"]).read_text())
+        assert [problem for request in server.requests for problem in violations(openapi, request)] == []
 
 
 def test_hybrid_search_is_one_request_with_the_filter_in_each_prefetch(
@@ -164,7 +237,7 @@ def test_every_request_is_valid_by_qdrants_openapi(remote: KnowledgeBase, server
     openapi = json.loads(Path(os.environ["QDRANT_OPENAPI"]).read_text())
     use_everything(remote, load)
     problems = [problem for request in server.requests for problem in violations(openapi, request)]
-    assert len({request.path for request in server.requests}) == 12
+    assert len({request.path for request in server.requests}) == 18
     assert violations(openapi, Recorded("POST", "/collections/x/points/count", {"exact": "no"})) != []
     assert problems == []
 
