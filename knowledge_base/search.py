@@ -98,7 +98,7 @@ def search(
 
     if not query.strip() or k < 1:
         raise ValueError("a search needs a question and k of at least 1")
-    condition = _qdrant_filter(filters or SearchFilters())
+    condition = qdrant_filter(filters or SearchFilters())
     vectors: dict[str, Any] = {}
     if mode in ("hybrid", "dense"):
         vectors[DENSE_VECTOR] = embedder.encode_query(query).tolist()
@@ -176,7 +176,8 @@ def _hit(point: Any, ranks: list[dict[str, int]]) -> Hit:
     )
 
 
-def _qdrant_filter(filters: SearchFilters) -> Any:
+def qdrant_filter(filters: SearchFilters) -> Any:
+    """The filters as Qdrant takes them, for those who query it themselves; hides what is being loaded."""
     from qdrant_client import models
 
     must: list[Any] = [shown()]
