@@ -56,7 +56,7 @@ def ensure_collection(
         name = f"{options.collection}__1"
         create_collection(client, name, options, embedder, sparse_encoder)
     _check_identity(client, name, embedder, sparse_encoder)
-    create_payload_indexes(client, name, is_local=options.path is not None)
+    create_payload_indexes(client, name)
     if collection_behind(client, options.collection) is None:
         # The alias comes last: who sees it sees a finished collection.
         _point_alias(client, options.collection, name)
@@ -160,12 +160,10 @@ def identity_differences(
     return differences
 
 
-def create_payload_indexes(client: QdrantClient, name: str, *, is_local: bool) -> None:
-    """Index what filters use. Local mode filters without indexes and would only warn about them."""
+def create_payload_indexes(client: QdrantClient, name: str) -> None:
+    """Index what filters use."""
     from qdrant_client import models
 
-    if is_local:
-        return
     keyword = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
     integer = models.IntegerIndexParams(type=models.IntegerIndexType.INTEGER, lookup=True, range=True)
     wanted: dict[str, models.KeywordIndexParams | models.IntegerIndexParams] = {

@@ -8,7 +8,6 @@ import os
 import socket
 import sqlite3
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -95,7 +94,9 @@ def translated_errors(place: str) -> Iterator[None]:
         code = error.code().name if hasattr(error, "code") else "UNKNOWN"
         kind = KnowledgeBaseUnavailable if code in _RETRYABLE_GRPC else KnowledgeBaseError
         raise kind(f"{place} answered {code}: {error}") from error
-    except sqlite3.Error as error:
+    except Exception as error:
+        if not isinstance(error, sqlite3.Error) and type(error).__name__ != "EmbeddedIndexError":
+            raise
         raise KnowledgeBaseError(f"{place} cannot be read or written: {error}; check disk space and rights") from error
 
 
@@ -116,9 +117,13 @@ def open_client(options: QdrantOptions) -> tuple[QdrantClient, BaseFileLock | No
     assert options.path is not None
     lock = _acquire_lock(options.path, options.lock_timeout_s)
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Local mode is not recommended for collections")
-            client = QdrantClient(path=str(options.path))
+        try:
+            from knowledge_base.embedded_index import open_embedded
+        except ImportError as error:
+            raise KnowledgeBaseError(
+                f"{options.place} needs the extra `embedded`: pip install 'ocr2-kb[embedded]', or name a Qdrant server"
+            ) from error
+        client = open_embedded(options.path)
     except BaseException as error:
         release_lock(options.path, lock)
         if isinstance(error, RuntimeError) and "already accessed" in str(error):

@@ -75,7 +75,7 @@ def ensure_target(knowledge_base: KnowledgeBase, embedder: DenseEncoder, sparse_
         else:
             name = f"{options.collection}__{_number(names[-1]) + 1 if names else 1}"
             create_collection(client, name, options, embedder, sparse_encoder)
-        create_payload_indexes(client, name, is_local=options.path is not None)
+        create_payload_indexes(client, name)
     return name
 
 
