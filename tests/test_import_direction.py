@@ -52,6 +52,7 @@ HEAVY_MODULES = frozenset(
         "nano.reading_loss",
         "nano.sequences",
         "nano.train",
+        "nano.window_attention",
     )
 )
 

@@ -26,14 +26,15 @@ def nano_config(vocabulary_size: int, special_ids: dict[str, int]) -> UnlimitedO
     """`special_ids`: ids of `pad`, `bos`, `eos` and `image`."""
     sam: dict[str, Any] = {
         "initializer_range": 0.02,
-        "hidden_size": 192,
+        "hidden_size": 128,
         "num_hidden_layers": 4,
-        "num_attention_heads": 6,
-        "mlp_dim": 768,
+        "num_attention_heads": 4,
+        "mlp_dim": 512,
         "image_size": PAGE_SIDE_PX,
         "patch_size": PATCH_PX,
         "window_size": 8,
-        "global_attn_indexes": [2],
+        "global_attn_indexes": [],
+        "use_rel_pos": False,
         "output_channels": 128,
         "downsample_channels": [192, 256],
     }

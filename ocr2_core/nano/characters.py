@@ -1,9 +1,9 @@
 """The auxiliary loss that makes the vision tower read: which characters lie under a patch, and under a visual token.
 
 Without it the decoder becomes a language model and the gradient that reaches the encoder says nothing. Two linear
-heads, used in training only, look at the neck's output (a cell of 8 x 8 px) and at the projected visual tokens (32 x 32
-px); each has one slot for every 4 px of width in every line (or half line), which holds the character whose centre lies
-there, or nothing.
+heads, used in training only, look at the neck's output (a cell of 8 x 8 px) and at the projected visual tokens (32 x
+32 px); each has one slot for every 8 px of width in every line (or quarter of a line), which holds the character whose
+centre lies there, or nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ocr2_core.nano.prose import CHARACTERS
 
 CLASSES = 1 + len(CHARACTERS)
 _CLASS_OF = {character: number + 1 for number, character in enumerate(CHARACTERS)}
-_SLOT_WIDTH_PX = 4
+_SLOT_WIDTH_PX = 8
 # Most slots are empty; at full weight they drown the characters.
 _EMPTY_WEIGHT = 0.1
 

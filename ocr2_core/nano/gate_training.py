@@ -31,7 +31,7 @@ from ocr2_core.ocr2.gates import save_gates
 from ocr2_core.ocr2.model import SrSwaOcrModel
 from ocr2_core.ocr2.page_layout import page_layout
 
-BLOCK_TOKENS = 4
+BLOCK_TOKENS = 8
 _GATES = ("page_gate", "token_selector")
 _GROUPS_A_STEP = 2
 # documents that no stage of `train` draws

@@ -13,6 +13,7 @@ from transformers.models.unlimited_ocr.modeling_unlimited_ocr import apply_rotar
 from ocr2_core.nano.architecture import PIXEL_MEAN, PIXEL_STD
 from ocr2_core.nano.pages import NanoPage
 from ocr2_core.nano.sequences import SequenceBatch
+from ocr2_core.nano.window_attention import ATTENTION_NAME
 from ocr2_core.ocr2.model import SrSwaOcrModel
 from ocr2_core.ocr2.prefill import ATTENTION_KINDS
 
@@ -29,6 +30,7 @@ class ObservedModel:
     def __init__(self, model: SrSwaOcrModel, layers: Iterable[int]) -> None:
         self.model = model
         self._seen: dict[str, Tensor] = {}
+        model.model.language_model.config._attn_implementation = ATTENTION_NAME
         model.model.vision_tower.sam_encoder.neck.register_forward_hook(self._keep("neck"))
         for layer in layers:
             attention = model.model.language_model.layers[layer].self_attn
@@ -41,7 +43,7 @@ class ObservedModel:
         return self._seen["neck"]
 
     def encode(self, pages: Sequence[NanoPage]) -> Tensor:
-        """Visual tokens of the pages, (B, 21, hidden size)."""
+        """Visual tokens of the pages, (B, VISUAL_TOKENS, hidden size)."""
         return torch.stack(list(self.model.get_image_features(pixels_of(pages)).pooler_output))
 
     def hidden_states(self, features: Tensor, batch: SequenceBatch) -> Tensor:
@@ -54,7 +56,7 @@ class ObservedModel:
         hidden: Tensor = language_model(
             inputs_embeds=embeddings,
             position_ids=_positions(batch),
-            attention_mask=dict.fromkeys(ATTENTION_KINDS, batch.mask),
+            attention_mask=dict.fromkeys(ATTENTION_KINDS, batch.reference_count),
             use_cache=False,
         ).last_hidden_state
         return hidden

@@ -1,6 +1,6 @@
 """Synthetic manual pages, drawn from a seed: a small square image, its layout blocks, and where each character lies.
 
-A page is 128 x 128 px with up to eight lines of text: a heading, paragraphs of prose or invented words, rows of two
+A page is 256 x 256 px with up to eight lines of text: a heading, paragraphs of prose or invented words, rows of two
 cells, a page number. Six fonts, several sizes, ink, paper, blur, noise and skew vary from page to page. The fonts are
 those inside PyMuPDF, so pages are the same on every machine with the same versions.
 """
@@ -21,13 +21,13 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ocr2_core.nano.prose import invented, prose
 
-PAGE_SIDE_PX = 128
-LINE_PITCH_PX = 16
+PAGE_SIDE_PX = 256
+LINE_PITCH_PX = 32
 LINE_SLOTS = PAGE_SIDE_PX // LINE_PITCH_PX
 
 _BOLD_FONTS = {"helv": "hebo", "tiro": "tibo", "cour": "cobo"}
-_SIDE_MARGIN_PX = (3, 9)
-_TEXT_RIGHT_PX = PAGE_SIDE_PX - 3
+_SIDE_MARGIN_PX = (6, 18)
+_TEXT_RIGHT_PX = PAGE_SIDE_PX - 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Glyph:
 
 @dataclass(frozen=True, slots=True)
 class NanoPage:
-    """`image`: (128, 128) uint8. `blocks` in reading order, each with the glyphs of its text, spaces included; a
+    """`image`: (256, 256) uint8. `blocks` in reading order, each with the glyphs of its text, spaces included; a
     space between two lines lies behind the first. `glyphs[i][j]`: character j of block i (cells one after another)."""
 
     image: NDArray[np.uint8]
@@ -66,12 +66,12 @@ class PageStyle:
     paragraphs with invented words and of documents with page numbers; the fewest lines of a page."""
 
     families: tuple[str, ...] = ("helv", "tiro", "cour")
-    sizes_px: tuple[int, ...] = (12, 13, 14)
+    sizes_px: tuple[int, ...] = (24, 26, 28)
     least_lines: int = 2
     skew_degrees: float = 1.0
-    blur_px: float = 0.6
+    blur_px: float = 1.2
     noise: float = 10.0
-    jitter_px: float = 1.5
+    jitter_px: float = 3.0
     invented_share: float = 0.4
     numbered_share: float = 0.5
 
@@ -94,7 +94,7 @@ def draw_page(rng: random.Random, split: str, style: PageStyle, page_number: int
     family = rng.choice(style.families)
     size = rng.choice(style.sizes_px)
     if rng.random() < 0.7:
-        heading = _font(_BOLD_FONTS[family], size + rng.choice((1, 2)))
+        heading = _font(_BOLD_FONTS[family], size + rng.choice((2, 4)))
         sheet.paragraph("title", heading, _words(rng, split, style, 4), slot, 1)
         slot += 1
     while slot < used_slots:
@@ -109,7 +109,7 @@ def draw_page(rng: random.Random, split: str, style: PageStyle, page_number: int
         # Two paragraphs are told apart by a gap only.
         slot += sheet.blocks[-1].label == "text"
     if page_number is not None:
-        sheet.page_number(_font(family, 12), str(page_number), LINE_SLOTS - 1)
+        sheet.page_number(_font(family, 24), str(page_number), LINE_SLOTS - 1)
     return sheet.finish()
 
 
@@ -167,18 +167,18 @@ class _Sheet:
             end = self._line(font, line, self.left, slot + number, glyphs)
             right = max(right, end)
             if number < len(lines) - 1:
-                glyphs.append(Glyph(" ", min(end + 2, PAGE_SIDE_PX - 1), glyphs[-1].y_px))
+                glyphs.append(Glyph(" ", min(end + 4, PAGE_SIDE_PX - 1), glyphs[-1].y_px))
         box = (self.left, slot * LINE_PITCH_PX, right, (slot + len(lines)) * LINE_PITCH_PX)
         self._add(NanoBlock(label, box, " ".join(lines)), glyphs)
 
     def table(self, font: ImageFont.FreeTypeFont, rows: list[tuple[str, str]], slot: int) -> None:
         """Rows of a name and a value, the values in a column of their own."""
         widest = max(font.getlength(name) for name, _ in rows)
-        column = self.left + min(widest, 0.62 * PAGE_SIDE_PX) + self.rng.uniform(8, 16)
+        column = self.left + min(widest, 0.62 * PAGE_SIDE_PX) + self.rng.uniform(16, 32)
         glyphs: list[Glyph] = []
         right, kept = 0.0, []
         for number, (name, value) in enumerate(rows):
-            name, value = _cut(font, name, column - 6 - self.left), _cut(font, value, _TEXT_RIGHT_PX - column)
+            name, value = _cut(font, name, column - 12 - self.left), _cut(font, value, _TEXT_RIGHT_PX - column)
             self._line(font, name, self.left, slot + number, glyphs)
             right = max(right, self._line(font, value, column, slot + number, glyphs))
             kept.append((name, value))
@@ -198,14 +198,14 @@ class _Sheet:
         rng, style = self.rng, self.style
         pixels = np.asarray(self.image)
         angle = rng.uniform(-style.skew_degrees, style.skew_degrees)
-        shift = rng.uniform(-0.5, 0.5)
+        shift = rng.uniform(-1.0, 1.0)
         centre = (PAGE_SIDE_PX / 2, PAGE_SIDE_PX / 2)
         turn: NDArray[np.float64] = np.array(cv2.getRotationMatrix2D(centre, angle, 1.0), dtype=np.float64)
         turn[:, 2:] += shift
         pixels = cv2.warpAffine(pixels, turn, pixels.shape[::-1], flags=cv2.INTER_CUBIC, borderValue=self.paper)
         blur = rng.uniform(0, style.blur_px)
         if blur > 0.25:
-            pixels = cv2.GaussianBlur(pixels, (5, 5), blur)
+            pixels = cv2.GaussianBlur(pixels, (7, 7), blur)
         noise = np.random.default_rng(rng.getrandbits(32)).standard_normal(pixels.shape, dtype=np.float32)
         noisy = pixels.astype(np.float32) + noise * rng.uniform(0, style.noise)
         image = np.clip(noisy, 0, 255).astype(np.uint8)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ocr2_core.nano.architecture import TOKENS_A_SIDE, VISUAL_TOKENS, WINDOW_TOKENS
+from ocr2_core.nano.architecture import TOKENS_A_SIDE, VISUAL_TOKENS
 from ocr2_core.nano.pages import PAGE_SIDE_PX
 from ocr2_core.nano.vocabulary import BOS, EOS, GROUP_PROMPT, IMAGE, PAD, PAGE, SINGLE_PROMPT, TOKEN_IDS, WrittenPage
+from ocr2_core.nano.window_attention import window_mask
 
 _NO_LOSS = -100
 _NO_TARGET = -1
@@ -24,10 +25,12 @@ _NO_TARGET = -1
 
 @dataclass(frozen=True, slots=True)
 class SequenceBatch:
-    """S sequences of T tokens over groups of G pages. `token_ids` (S, T), `labels` (S, T): the token that should come
-    next, -100 for no loss. `targets` (S, T): number of the visual token, within the group's G · 21, where the next
-    token is read, -1 for none. `turns` (S, T): whether the next token is the first of a page. `reference_count`: tokens
-    of the reference, the same for all."""
+    """S sequences of T tokens over groups of G pages.
+
+    `token_ids` (S, T); `labels` (S, T): the token that should come next, -100 for no loss; `targets` (S, T): number of
+    the visual token, among those of all the group's pages, where the next token is read, -1 for none; `turns` (S, T):
+    whether the next token is the first of a page; `reference_count`: tokens of the reference, the same for all.
+    """
 
     token_ids: Tensor
     labels: Tensor
@@ -38,10 +41,7 @@ class SequenceBatch:
     @property
     def mask(self) -> Tensor:
         """(1, 1, T, T) bool: reference tokens see what came before them, output tokens the reference and the window."""
-        index = torch.arange(self.token_ids.shape[1])
-        is_reference = index < self.reference_count
-        is_near = index[None] > index[:, None] - WINDOW_TOKENS
-        return ((index[None] <= index[:, None]) & (is_reference[None] | is_near))[None, None]
+        return window_mask(self.token_ids.shape[1], self.reference_count)[None, None]
 
 
 def build_batch(

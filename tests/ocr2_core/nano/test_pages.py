@@ -70,12 +70,12 @@ def test_there_is_ink_under_every_letter_and_none_beside_the_blocks() -> None:
             for glyph in glyphs:
                 if glyph.character.isalnum():
                     row, column = int(glyph.y_px), int(glyph.x_px)
-                    around = page.image[max(0, row - 7) : row + 8, max(0, column - 2) : column + 3]
+                    around = page.image[max(0, row - 14) : row + 15, max(0, column - 4) : column + 5]
                     assert around.min() < paper - 60
         outside = np.ones_like(page.image, dtype=bool)
         for block in page.blocks:
             x0, y0, x1, y1 = block.bbox_px
-            outside[max(0, int(y0) - 2) : int(y1) + 3, max(0, int(x0) - 3) : int(x1) + 4] = False
+            outside[max(0, int(y0) - 4) : int(y1) + 5, max(0, int(x0) - 6) : int(x1) + 7] = False
         assert page.image[outside].min() > paper - 40
 
 

@@ -21,6 +21,7 @@ from ocr2_core.nano.prose import CHARACTERS
 from ocr2_core.nano.reading_loss import Reader, page_targets
 from ocr2_core.nano.sequences import SequenceBatch, build_batch
 from ocr2_core.nano.vocabulary import GROUP_PROMPT, SINGLE_PROMPT, TOKENS, WrittenPage, decode, write_page
+from ocr2_core.nano.window_attention import window_attention, window_mask
 from ocr2_core.ocr2.gates import load_gates
 from ocr2_core.ocr2.page_layout import page_layout
 
@@ -100,15 +101,33 @@ def test_the_mask_is_r_swa() -> None:
     assert mask[reference - 5].nonzero().flatten().tolist() == list(range(reference - 4))
 
 
+@pytest.mark.parametrize(("reference_count", "output_count"), [(75, 150), (147, 512), (293, 700), (40, 1024)])
+def test_attention_in_blocks_is_the_masked_square(reference_count: int, output_count: int) -> None:
+    torch.manual_seed(0)
+    count = reference_count + output_count
+    query, key, value = (torch.randn(2, 2, count, 16, requires_grad=True) for _ in range(3))
+    weight = torch.randn(2, 2, count, 16)
+    found = window_attention(query, key, value, reference_count, 0.25)
+    mask = window_mask(count, reference_count)[None, None]
+    wanted = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.25)
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+    for ours, theirs in zip(
+        torch.autograd.grad((found * weight).sum(), (query, key, value)),
+        torch.autograd.grad((wanted * weight).sum(), (query, key, value)),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
 def test_slots_hold_the_characters_whose_centres_lie_in_them() -> None:
-    glyphs = (Glyph("a", 5.0, 8.0), Glyph(" ", 9.0, 8.0), Glyph("B", 126.0, 120.0))
+    glyphs = (Glyph("a", 10.0, 16.0), Glyph(" ", 18.0, 16.0), Glyph("B", 252.0, 240.0))
     page = NanoPage(torch.zeros(1).numpy(), (NanoBlock("text", (0, 0, 1, 1), "a B"),), (glyphs,))
-    by_line, by_patch = slot_labels([page], 16), slot_labels([page], 8)
+    by_line, by_patch = slot_labels([page], 32), slot_labels([page], 8)
     assert by_line.shape == (1, 8, 32)
-    assert by_patch.shape == (1, 16, 32)
+    assert by_patch.shape == (1, 32, 32)
     a, b = (CHARACTERS.index(character) + 1 for character in "aB")
     assert by_line.nonzero().tolist() == [[0, 0, 1], [0, 7, 31]]
-    assert by_patch.nonzero().tolist() == [[0, 1, 1], [0, 15, 31]]
+    assert by_patch.nonzero().tolist() == [[0, 2, 1], [0, 30, 31]]
     assert [int(by_line[0, 0, 1]), int(by_line[0, 7, 31])] == [a, b]
 
 
@@ -203,7 +222,7 @@ def test_blocks_of_the_gates_are_the_decoders() -> None:
     training = GateTraining(new_model(configuration(), 3))
     layout = page_layout(VISUAL_TOKENS, block_tokens=BLOCK_TOKENS)
     columns = training._block_columns(2)
-    assert len(columns) == 2 * len(layout.block_lengths) == 10
-    assert columns[0] == [1, 2, 3, 4]
-    assert columns[4] == [5, 10, 15, 20]
-    assert columns[5] == [22, 23, 24, 25]
+    assert len(columns) == 2 * len(layout.block_lengths) == 18
+    assert columns[0] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert columns[8] == [9, 18, 27, 36, 45, 54, 63, 72]
+    assert columns[9] == [74, 75, 76, 77, 78, 79, 80, 81]
