@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -151,6 +152,10 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
             yield word, False
 
 
+# a stemmer keeps the word in itself while it works
+_STEMMING = threading.Lock()
+
+
 @cache
 def _stemmer(language: str) -> Any:
     import snowballstemmer
@@ -162,7 +167,14 @@ def _stem(token: str, language: str) -> str:
     """The token's stem; numbers, codes and compounds stay as they are."""
     if language not in _STEMMERS or not token.isalpha() or len(token) < 3:
         return token
-    return str(_stemmer(language).stemWord(token))
+    return _stemmed(token, language)
+
+
+@lru_cache(maxsize=65_536)
+def _stemmed(token: str, language: str) -> str:
+    # most words of a manual come again and again, and stemming costs ten times the rest of a passage's encoding
+    with _STEMMING:
+        return str(_stemmer(language).stemWord(token))
 
 
 def _vector(weights: dict[str, float]) -> SparseVector:

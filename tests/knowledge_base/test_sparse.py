@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import itertools
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from knowledge_base.language import detect_language, detect_language_of_part
@@ -32,6 +37,26 @@ def test_weights_follow_bm25() -> None:
 def test_words_are_stemmed_in_the_language_of_the_text() -> None:
     assert common(encoder.encode_passage("leaking valves", "en"), encoder.encode_query("leaks valve", "en")) == 2
     assert common(encoder.encode_passage("die Ventile", "de"), encoder.encode_query("des Ventils", "de")) == 1
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    """Threads that give way to each other all the time."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_threads_do_not_mix_up_their_words() -> None:
+    letters = "abcdefghijklmnop"
+    words = ["".join(pair) + "walking" for pair in itertools.product(letters, letters)]
+    with ThreadPoolExecutor(8) as pool:
+        vectors = list(pool.map(lambda word: encoder.encode_passage(word, "en"), words))
+    assert [vector.indices for vector in vectors] == [
+        encoder.encode_query(word.removesuffix("ing"), "xx").indices for word in words
+    ]
 
 
 def test_a_query_without_a_language_finds_passages_of_any() -> None:

@@ -1,0 +1,197 @@
+"""Is hybrid search better than its parts, and are chunks along the structure better than fixed windows?
+
+    python -m benchmarks.bench_retrieval CORPUS [--profile office200] [--pages 30] [--reranker MODEL]
+
+CORPUS as for `bench_structure`. The first pages of each scanned manual are read once with the CPU engine (kept beside
+the scan), recovered, cut, embedded by the packaged model and loaded into one index of all manuals. Questions come from
+the manuals' own contents and index pages (`knowledge_base/questions.py`) and never from what is searched: contents
+pages give no chunks. An answer is a hit of the right manual that holds the page.
+
+Ways of cutting: `structure` (`knowledge_base/chunks.py`), `windows` (text in reading order, as many tokens a window as
+the model takes), `windows, mean` (windows as long as the mean chunk of `structure`). Ways of searching: dense, sparse,
+hybrid. Intervals are 95 % bootstraps over questions; differences are paired. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from knowledge_base.chunks import Chunk, ChunkBox, chunk_document
+from knowledge_base.embedding import Embedder
+from knowledge_base.evaluation import DEPTH, METRICS, Run, ask_all, difference
+from knowledge_base.language import detect_language
+from knowledge_base.payload import SourceRevision
+from knowledge_base.questions import Question, questions_of
+from knowledge_base.reranking import Reranker
+from knowledge_base.search import search
+from knowledge_base.sparse import SparseEncoder
+from knowledge_base.store import KnowledgeBase, QdrantOptions, open_knowledge_base
+from knowledge_base.vectors import KnownVectors, encode_chunks
+from ocr2_core.ledger import PageResult
+from structure_recovery.recover import RecoveredDocument, recover
+
+MODES = ("dense", "sparse", "hybrid")
+
+
+@dataclass(frozen=True, slots=True)
+class Manual:
+    source: str
+    recovered: RecoveredDocument
+    questions: list[Question]
+
+
+def read_manual(folder: Path, profile: str, page_count: int) -> Manual:
+    """The first pages of a scanned manual, recovered, with its questions."""
+    cache = folder / f"pages.{profile}.first{page_count}.jsonl"
+    if not cache.exists():
+        from ocr2_core.engines import create_engine
+        from ocr2_core.reading import ReadingOptions, read_document
+
+        lines = []
+        engine = create_engine("rapidocr")
+        for result in read_document(folder / f"scanned.{profile}.pdf", engine, options=ReadingOptions(ocr="always")):
+            lines.append(result.model_dump_json() + "\n")
+            if len(lines) == page_count:
+                break
+        cache.write_text("".join(lines), encoding="utf-8")
+    pages = [PageResult.model_validate_json(line).page for line in cache.read_text(encoding="utf-8").splitlines()]
+    recovered = recover(sorted(pages, key=lambda page: page.page_index), name=folder.name)
+    source = f"s3://manuals/{folder.name}.pdf"
+    return Manual(source, recovered, questions_of(recovered.document, recovered.report.page_labels, source))
+
+
+def windows(manual: Manual, embedder: Embedder, max_tokens: int) -> Iterator[Chunk]:
+    """Text in reading order, cut every `max_tokens` tokens at a word."""
+    from docling_core.types.doc import DocItemLabel, TableItem, TextItem
+
+    words: list[tuple[str, int]] = []
+    for item, _ in manual.recovered.document.iterate_items():
+        if isinstance(item, TableItem) and item.label is not DocItemLabel.DOCUMENT_INDEX:
+            text = " ".join(cell.text for cell in item.data.table_cells)
+        elif isinstance(item, TextItem):
+            text = item.text
+        else:
+            continue
+        page_number = item.prov[0].page_no
+        words.extend((word, page_number) for word in text.split())
+    language = detect_language(" ".join(word for word, _ in words))
+    tokenizer = embedder.tokenizer
+    index, window, size = 0, [], 0
+    for word, page_number in [*words, ("", 0)]:
+        count = tokenizer.count_tokens(word)
+        if window and (not word or size + count > max_tokens):
+            pages = sorted({page for _, page in window})
+            text = " ".join(each for each, _ in window)
+            yield Chunk(
+                chunk_index=index,
+                text=text,
+                embedded_text=text,
+                section_path=[],
+                pages=pages,
+                boxes=[ChunkBox(page_number=page, bbox_norm=(0, 0, 999, 999)) for page in pages],
+                labels=["text"],
+                language=language,
+                token_count=size,
+            )
+            index, window, size = index + 1, [], 0
+        window.append((word, page_number))
+        size += count
+
+
+class Bench:
+    """The models, and the vectors made so far."""
+
+    def __init__(self, reranker: str | None) -> None:
+        self.embedder, self.sparse_encoder, self.known = Embedder(), SparseEncoder(), KnownVectors()
+        self.reranker = Reranker(reranker) if reranker else None
+
+    def load(self, knowledge_base: KnowledgeBase, manual: Manual, chunks: list[Chunk]) -> None:
+        """Load one manual."""
+        revision = SourceRevision(
+            source=manual.source, revision="0" * 64, fingerprint="bench", title="", ingested_at=datetime.now(UTC)
+        )
+        vectors = encode_chunks(chunks, self.embedder, self.sparse_encoder, self.known)
+        knowledge_base.load_revision(revision, chunks, *vectors)
+
+    def runs(self, name: str, chunks: dict[str, list[Chunk]], manuals: list[Manual]) -> list[Run]:
+        """All ways of searching in an index of these chunks."""
+        questions = [question for manual in manuals for question in manual.questions]
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            open_knowledge_base(QdrantOptions(path=Path(folder) / "index")) as knowledge_base,
+        ):
+            knowledge_base.ensure_collection(self.embedder, self.sparse_encoder)
+            for manual in manuals:
+                self.load(knowledge_base, manual, chunks[manual.source])
+
+            def asker(mode: Any, reranker: Reranker | None = None) -> Any:
+                models = (self.embedder, self.sparse_encoder)
+                return lambda text: search(knowledge_base, *models, text, k=DEPTH, mode=mode, reranker=reranker)
+
+            runs = [ask_all(f"{name}: {mode}", asker(mode), questions) for mode in MODES]
+            if self.reranker is not None:
+                runs.append(ask_all(f"{name}: reranked", asker("hybrid", self.reranker), questions))
+        return runs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--profile", default="office200")
+    parser.add_argument("--pages", type=int, default=30, help="pages of each manual, from the first")
+    parser.add_argument("--only", help="manuals whose name holds this")
+    parser.add_argument("--reranker", help="cross-encoder folder or name")
+    arguments = parser.parse_args()
+    folders = [each for each in sorted(arguments.corpus.iterdir()) if (each / "truth.json").exists()]
+    folders = [each for each in folders if not arguments.only or arguments.only in each.name]
+    manuals = [read_manual(folder, arguments.profile, arguments.pages) for folder in folders]
+    for manual in manuals:
+        print(f"{manual.source}: {len(manual.questions)} questions")
+    bench = Bench(arguments.reranker)
+    room = bench.embedder.tokenizer.get_max_tokens()
+    structure = {each.source: chunk_document(each.recovered.document, bench.embedder.tokenizer) for each in manuals}
+    sizes = [chunk.token_count for chunks in structure.values() for chunk in chunks]
+    mean = round(sum(sizes) / len(sizes))
+    ways = {
+        "structure": structure,
+        "windows": {each.source: list(windows(each, bench.embedder, room)) for each in manuals},
+        "windows, mean": {each.source: list(windows(each, bench.embedder, mean)) for each in manuals},
+    }
+    runs = [run for name, chunks in ways.items() for run in bench.runs(name, chunks, manuals)]
+    by_name = {run.name: run for run in runs}
+    chunk_counts = {name: sum(map(len, chunks.values())) for name, chunks in ways.items()}
+    print(f"\n{len(runs[0].outcomes)} questions; chunks: {chunk_counts}; mean chunk of structure: {mean} tokens\n")
+    print(f"{'':24}" + "".join(f"{metric:24}" for metric in METRICS))
+    for run in runs:
+        print(f"{run.name:24}" + "".join(f"{score!s:24}" for score in run.scores.values()))
+    pairs = [
+        ("structure: hybrid", "structure: dense"),
+        ("structure: hybrid", "structure: sparse"),
+        ("structure: hybrid", "windows: hybrid"),
+        ("structure: hybrid", "windows, mean: hybrid"),
+        *([("structure: reranked", "structure: hybrid")] if arguments.reranker else []),
+    ]
+    differences = {f"{a} - {b}": difference(by_name[a], by_name[b], "recall@5") for a, b in pairs}
+    print("\nrecall@5")
+    for name, score in differences.items():
+        print(f"{name:50}{score}")
+    result = {
+        "questions": len(runs[0].outcomes),
+        "pages": arguments.pages,
+        "chunks": chunk_counts,
+        "runs": {run.name: {name: score.model_dump() for name, score in run.scores.items()} for run in runs},
+        "recall@5": {name: score.model_dump() for name, score in differences.items()},
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
