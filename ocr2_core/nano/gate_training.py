@@ -130,7 +130,7 @@ class GateTraining:
         return f"layers/{layer}/{gate}/{part}_proj"
 
 
-def train_gates(model: SrSwaOcrModel, folder: Path, *, steps: int, group_sizes: Sequence[int] = (4, 8, 12)) -> None:
+def train_gates(model: SrSwaOcrModel, folder: Path, *, steps: int, group_sizes: Sequence[int] = (4, 8)) -> None:
     """Train and write the gates of the checkpoint in `folder`."""
     training = GateTraining(model)
     optimiser = torch.optim.AdamW(training.projections.parameters(), lr=2e-3, weight_decay=0.0)

@@ -37,7 +37,7 @@ def test_distinct_35_falls_when_a_page_is_written_twice() -> None:
 
 def test_a_reduced_plan_compares_all_attentions_and_boundaries() -> None:
     names = {variant.name for variant, _ in bench.plan(is_full=False)}
-    assert {"full one group", "r-swa carry G=12", "sr-swa free restart G=12", "sr-swa trained recompute G=12"} <= names
+    assert {"full one group", "r-swa carry G=8", "sr-swa free restart G=8", "sr-swa trained recompute G=8"} <= names
     assert max(size for _, size in bench.plan(is_full=True)) == 300
 
 
