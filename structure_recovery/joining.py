@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from ocr2_core.blocks import BlockLabel
 from structure_recovery.elements import Piece, is_cjk, join_texts
-from structure_recovery.tables import Grid, append_rows, parse_table
-from structure_recovery.vocabulary import letters_of
+from structure_recovery.table_joining import Continuation, find_continuation, joined_grid
+from structure_recovery.tables import Grid, parse_table
 
 # Blocks that may stand between the halves of a paragraph without ending it.
 _FLOATS = (BlockLabel.PICTURE, BlockLabel.TABLE, BlockLabel.CAPTION, BlockLabel.FOOTNOTE)
@@ -81,10 +81,11 @@ def join_elements(elements: Sequence[Element]) -> Joined:
             last_table = None
             continue
         if element.label is BlockLabel.TABLE and element.grid is not None:
-            if last_table is not None and (rows := _continues_table(last_table, element)) is not None:
-                if rows:
-                    repeated.append(_header_element(element, rows))
-                _extend_table(last_table, element, rows)
+            how = None if last_table is None else _continuation(last_table, element)
+            if last_table is not None and how is not None:
+                if how.header_rows:
+                    repeated.append(_header_element(element, how.header_rows))
+                _extend_table(last_table, element, how)
                 table_joins += 1
                 continue
             last_table = element
@@ -158,35 +159,17 @@ def _extend(first: Element, second: Element, words: Collection[str]) -> None:
     first.text = text
 
 
-def _continues_table(first: Element, second: Element) -> int | None:
-    """None, or that `second` continues `first` and how many of its leading rows repeat the header."""
-    last, following = first.pieces[-1], second.pieces[0]
-    if first.grid is None or second.grid is None or following.page_index != last.page_index + 1:
+def _continuation(first: Element, second: Element) -> Continuation | None:
+    assert second.grid is not None
+    if first.grid is None:
         return None
-    if first.grid.column_count != second.grid.column_count or not first.grid.cells or not second.grid.cells:
-        return None
-    header = max(first.grid.header_row_count(), 1)
-    mine, other = first.grid.texts(), second.grid.texts()
-    count = min(header, len(mine), len(other))
-    same = [[letters_of(cell) for cell in row] for row in mine[:count]] == [
-        [letters_of(cell) for cell in row] for row in other[:count]
-    ]
-    if same and any(letters_of(cell) for cell in mine[0]):
-        # Spans reaching out of the header would be cut: keep the rows then.
-        spans_out = any(cell.row < count < cell.row + cell.row_span for cell in second.grid.cells)
-        return 0 if spans_out or len(other) == count else count
-    if second.grid.header_row_count():
-        return None
-    edges = [abs(a - b) for a, b in zip(last.bbox_norm[::2], following.bbox_norm[::2], strict=True)]
-    shifted = abs((last.bbox_norm[2] - last.bbox_norm[0]) - (following.bbox_norm[2] - following.bbox_norm[0]))
-    reaches_end = last.bbox_norm[3] > 700 and following.bbox_norm[1] < 250
-    return 0 if reaches_end and shifted < 25 and max(edges) < 60 else None
+    return find_continuation(first.grid, first.pieces[-1], second.grid, second.pieces[0])
 
 
-def _extend_table(first: Element, second: Element, skip_rows: int) -> None:
+def _extend_table(first: Element, second: Element, how: Continuation) -> None:
     assert first.grid is not None
     assert second.grid is not None
-    first.grid = append_rows(first.grid, second.grid, skip_rows)
+    first.grid = joined_grid(first.grid, second.grid, how)
     first.pieces += second.pieces
     first.spans += second.spans
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from docling_core.types.doc import DoclingDocument
 
 # Raise it with every change that can change a result: artifacts of an older version are then made anew.
-CODE_VERSION = 1
+CODE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

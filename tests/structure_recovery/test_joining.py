@@ -108,6 +108,63 @@ def test_different_tables_stay_apart(block: Maker, page: Callable[..., PageBlock
         assert len(joined.elements) == 2
 
 
+def test_a_row_cut_by_the_page_is_one_row_again(block: Maker, page: Callable[..., PageBlocks]) -> None:
+    first = _rows(
+        "<tr><th>Part</th><th>Remark</th></tr><tr><td>Nut</td><td>Grease it.</td></tr>"
+        "<tr><td>Seal</td><td>Replace it toge-</td></tr>"
+    )
+    second = _rows("<tr><td></td><td>ther with the nut.</td></tr><tr><td>Pin</td><td>Spare.</td></tr>")
+    (table,) = _join(
+        page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
+        page(1, block(second, 60, label="table", width_pt=480, height_pt=40)),
+    ).elements
+    assert table.grid is not None
+    assert table.grid.texts() == [
+        ["Part", "Remark"],
+        ["Nut", "Grease it."],
+        ["Seal", "Replace it together with the nut."],
+        ["Pin", "Spare."],
+    ]
+    assert [piece.page_index for piece in table.pieces] == [0, 1]
+
+
+def test_a_row_whose_group_is_named_once_is_not_taken_for_a_rest(block: Maker, page: Callable[..., PageBlocks]) -> None:
+    first = _rows(
+        "<tr><th>Group</th><th>Part</th></tr><tr><td>Drive</td><td>motor</td></tr><tr><td></td><td>belt</td></tr>"
+    )
+    second = _rows("<tr><td></td><td>pulley</td></tr><tr><td>Fan</td><td>rotor</td></tr>")
+    (table,) = _join(
+        page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
+        page(1, block(second, 60, label="table", width_pt=480, height_pt=40)),
+    ).elements
+    assert table.grid is not None
+    assert [row[1] for row in table.grid.texts()] == ["Part", "motor", "belt", "pulley", "rotor"]
+
+
+def test_columns_empty_on_the_next_page_are_padded(block: Maker, page: Callable[..., PageBlocks]) -> None:
+    first = _rows(
+        "<tr><th>Part</th><th>Count</th><th>Remark</th></tr><tr><td>Nut</td><td>4</td><td></td></tr>"
+        "<tr><td>Pin</td><td>2</td><td>spare</td></tr>"
+    )
+    second = _rows("<tr><td>Ring</td><td>8</td></tr>")
+    (table,) = _join(
+        page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
+        page(1, block(second, 60, label="table", width_pt=480, height_pt=40)),
+    ).elements
+    assert table.grid is not None
+    assert table.grid.texts()[-1] == ["Ring", "8", ""]
+
+
+def test_words_below_columns_of_numbers_begin_another_table(block: Maker, page: Callable[..., PageBlocks]) -> None:
+    first = _rows("<tr><td>Part</td><td>Count</td></tr><tr><td>Nut</td><td>4</td></tr><tr><td>Pin</td><td>2</td></tr>")
+    second = _rows("<tr><td>Symptom</td><td>Cause</td></tr><tr><td>Hum</td><td>3</td></tr>")
+    joined = _join(
+        page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
+        page(1, block(second, 60, label="table", width_pt=480, height_pt=40)),
+    )
+    assert len(joined.elements) == 2
+
+
 def test_a_new_caption_parts_two_tables(block: Maker, page: Callable[..., PageBlocks]) -> None:
     rows = _rows("<tr><td>1</td><td>2</td></tr>")
     joined = _join(
