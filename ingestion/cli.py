@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import typer
 
-from ingestion import cli_index, cli_quality
+from ingestion import cli_index, cli_quality, cli_structure
 from ingestion.cli_output import (
     EXIT_FAULT,
     EXIT_UNAVAILABLE,
@@ -58,6 +58,7 @@ def parse(
     engine: Engine = None,
     model: Model = None,
     ocr: Ocr = None,
+    view: Annotated[bool, typer.Option(help="Also write view.html: pages, boxes and the recovered tree.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Read files and write document.json, document.md and report.json for each."""
@@ -72,6 +73,8 @@ def parse(
             try:
                 parsed = parse_file(workspace, path, options, progress.on_page)
                 parsed.write(folder)
+                if view:
+                    parsed.write_view(workspace, folder)
             except SourceRefused as error:
                 err.print(f"{path}: [{error.code}] {error}", style="red")
                 outcomes.append({"file": str(path), "status": "refused", "code": error.code, "cause": str(error)})
@@ -363,6 +366,9 @@ for command in (
     cli_index.reembed,
     cli_index.collections,
     cli_index.snapshot,
+    cli_structure.view,
+    cli_structure.correct,
+    cli_structure.corrections,
 ):
     app.command()(command)
 

@@ -49,6 +49,17 @@ class ParsedFile:
         text = json.dumps(self.report(), ensure_ascii=False, indent=1)
         (folder / "report.json").write_text(text, encoding="utf-8")
 
+    def write_view(self, workspace: Workspace, folder: Path) -> Path:
+        """Write view.html and its page images into `folder`; the path of the former."""
+        from ingestion.document_view import write_view
+        from ingestion.pictures import upright_pages
+
+        pages = [result.page for result in self.results]
+        turns = {page.page_index: page.rotation_degrees for page in pages}
+        images = upright_pages(self.path, workspace.limits, turns, [page.page_number for page in pages])
+        ledger = [result.ledger for result in self.results]
+        return write_view(folder, self.recovered.document, self.recovered.report, ledger, images)
+
 
 def parse_file(workspace: Workspace, path: Path, options: JobOptions, on_page: OnPage | None = None) -> ParsedFile:
     """Triage, read and recover one file. Raises SourceRefused for a bad file, EngineError where no page can be read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from knowledge_base.search import Hit
+    from ocr2_core.limits import Limits
 
 _LINE_COLOUR = (214, 39, 40)
 _MARGIN_PX = 4
@@ -64,22 +65,29 @@ def draw_hits(workspace: Workspace, hits: Sequence[Hit], folder: Path) -> list[P
     return sorted(pictures, key=lambda picture: picture.rank)
 
 
-def _pages(
-    workspace: Workspace, source: str, revision: str, page_numbers: Sequence[int]
+def upright_pages(
+    path: Path, limits: Limits, turns: Mapping[int, int], page_numbers: Sequence[int]
 ) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """(page number, RGB image of the upright page)."""
+    """(page number, RGB image of the upright page) of each page that can be rendered; `turns` by page index, see
+    `PageBlocks.rotation_degrees`. Raises SourceRefused for a file that cannot be opened."""
     from ocr2_core.rendering import open_source
     from ocr2_core.rotation import turn
 
+    with open_source(path, limits, colour=True) as pages:
+        for page in pages.pages([number - 1 for number in page_numbers]):
+            if page.image is not None:
+                yield page.page_index + 1, turn(page.image, turns.get(page.page_index, 0))
+
+
+def _pages(
+    workspace: Workspace, source: str, revision: str, page_numbers: Sequence[int]
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
     bucket, _, key = source.removeprefix("s3://").partition("/")
     turns = _turns(workspace, bucket, key, revision)
     with workspace.downloaded(SourceRef(bucket=bucket, key=key)) as (path, download):
         if download.sha256 != revision:
             raise SourceChanged(source)
-        with open_source(path, workspace.limits, colour=True) as pages:
-            for page in pages.pages([number - 1 for number in page_numbers]):
-                if page.image is not None:
-                    yield page.page_index + 1, turn(page.image, turns.get(page.page_index, 0))
+        yield from upright_pages(path, workspace.limits, turns, page_numbers)
 
 
 def _turns(workspace: Workspace, bucket: str, key: str, revision: str) -> dict[int, int]:

@@ -21,15 +21,23 @@ def chunk_options(settings: Settings) -> ChunkOptions:
 
 
 def plan_jobs(workspace: Workspace, sources: Iterable[SourceRef], run_id: str, options: JobOptions) -> list[Job]:
-    """A job a source. The fingerprints are the same for all, so the models they name are looked at once a run."""
-    fingerprints = plan_fingerprints(workspace, options)
-    return [Job(source=source, run_id=run_id, options=options, fingerprints=fingerprints) for source in sources]
+    """A job a source. The fingerprints are the same for all that nobody corrected by hand, so the models they name are
+    looked at once a run."""
+    sources = list(sources)
+    common = plan_fingerprints(workspace, options)
+    digests = workspace.corrections.digests([source.bucket for source in sources])
+    jobs = []
+    for source in sources:
+        fingerprints = common
+        if digest := digests.get((source.bucket, source.key)):
+            fingerprints = index_fingerprints(workspace, common.ocr, structure_fingerprint(common.ocr, digest))
+        jobs.append(Job(source=source, run_id=run_id, options=options, fingerprints=fingerprints))
+    return jobs
 
 
 def plan_fingerprints(workspace: Workspace, options: JobOptions) -> Fingerprints:
     """One fingerprint a stage, each covering the stages before it: a changed setting redoes only what it touches."""
     from ocr2_core.reading import identity as reading_identity
-    from structure_recovery.recover import identity as recovery_identity
 
     ocr = fingerprint(
         "ocr",
@@ -39,7 +47,15 @@ def plan_fingerprints(workspace: Workspace, options: JobOptions) -> Fingerprints
             "reading": reading_identity(workspace.reading_options(options)),
         },
     )
-    return index_fingerprints(workspace, ocr, fingerprint("structure", recovery_identity(), ocr))
+    return index_fingerprints(workspace, ocr, structure_fingerprint(ocr))
+
+
+def structure_fingerprint(ocr: str, correction_digest: str = "") -> str:
+    """The fingerprint of a document recovered from that reading, with those corrections by hand."""
+    from structure_recovery.recover import identity
+
+    corrections = {"corrections": correction_digest} if correction_digest else {}
+    return fingerprint("structure", {**identity(), **corrections}, ocr)
 
 
 def index_fingerprints(workspace: Workspace, ocr: str, structure: str) -> Fingerprints:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from ingestion import publish_gate
 from ingestion.artifacts import (
@@ -24,10 +25,13 @@ from ingestion.artifacts import (
 )
 from ingestion.errors import DocumentRefused, ObjectKeyRefused, ObjectMissing
 from ingestion.job import Job, JobStatus
-from ingestion.plan import chunk_options
-from ingestion.stored_results import inspection_of, stored_document
+from ingestion.plan import chunk_options, structure_fingerprint
+from ingestion.stored_results import inspection_of, stored_document, stored_report
 from ingestion.workspace import Workspace
 from ocr2_core.ledger import PageResult, PageStatus, reconcile
+
+if TYPE_CHECKING:
+    from structure_recovery.corrections import Correction
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +109,6 @@ def recover(workspace: Workspace, job: Job) -> Job:
     """Restore the document's structure from the blocks of all pages."""
     from structure_recovery.markdown import to_markdown
     from structure_recovery.recover import recover as recover_document
-    from structure_recovery.report import StructureReport
 
     artifacts = workspace.artifacts
     key, report_key = structure_key(job, "document.json"), structure_key(job, "report.json")
@@ -115,13 +118,14 @@ def recover(workspace: Workspace, job: Job) -> Job:
             [result.page for result in _reading(workspace, job).pages()],
             name=PurePosixPath(job.source.key).name or job.source.key,
             outline=inspection.outline if inspection else (),
+            corrections=_corrections(workspace, job),
         )
         report, markdown = recovered.report, to_markdown(recovered.document)
         artifacts.write_json(report_key, report)
         artifacts.write(structure_key(job, "document.md"), markdown.encode(), MARKDOWN_TYPE)
         artifacts.write(key, recovered.document.model_dump_json(exclude_none=True).encode(), JSON_TYPE)
     else:
-        report = StructureReport.model_validate_json(artifacts.read(report_key) or b"{}")
+        report = stored_report(workspace, job)
     return job.having(heading_count=len(report.headings))
 
 
@@ -162,6 +166,20 @@ STAGES: dict[str, Callable[..., Job]] = {
     "chunk": chunk,
     "load": load,
 }
+
+
+def _corrections(workspace: Workspace, job: Job) -> list[Correction]:
+    """The corrections that the job's fingerprint speaks of. Raises DocumentRefused where others have come since."""
+    found = workspace.corrections.read(job.source.bucket, job.source.key)
+    if structure_fingerprint(job.fingerprints.ocr, found.digest) != job.fingerprints.structure:
+        raise DocumentRefused(
+            job.source.uri,
+            "recover",
+            "corrected_during_run",
+            "it was corrected by hand while the run was under way.",
+            "The next run takes the new corrections.",
+        )
+    return found.corrections
 
 
 def _reading(workspace: Workspace, job: Job) -> ReadingArtifacts:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from knowledge_base.chunks import Chunk
     from ocr2_core.triage import FileInspection
+    from structure_recovery.report import StructureReport
 
 
 def inspection_of(workspace: Workspace, revision: str) -> FileInspection | None:
@@ -33,6 +34,17 @@ def stored_document(workspace: Workspace, job: Job) -> DoclingDocument:
     if data is None:
         raise ObjectMissing(workspace.settings.artifact_bucket, key)
     return DoclingDocument.model_validate_json(data)
+
+
+def stored_report(workspace: Workspace, job: Job) -> StructureReport:
+    """How the document's structure was decided. Raises ObjectMissing."""
+    from structure_recovery.report import StructureReport
+
+    key = structure_key(job, "report.json")
+    data = workspace.artifacts.read(key)
+    if data is None:
+        raise ObjectMissing(workspace.settings.artifact_bucket, key)
+    return StructureReport.model_validate_json(data)
 
 
 def stored_chunks(workspace: Workspace, job: Job) -> list[Chunk]:

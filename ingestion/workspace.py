@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ingestion.artifacts import Artifacts
+from ingestion.corrections import CorrectionStore
 from ingestion.errors import ServiceUnavailable, SettingsError
 from ingestion.job import JobOptions, SourceRef
 from ingestion.manifest import Manifests
@@ -59,6 +60,10 @@ class Workspace:
     @cached_property
     def manifests(self) -> Manifests:
         return Manifests(self.store, self.settings.artifact_bucket)
+
+    @cached_property
+    def corrections(self) -> CorrectionStore:
+        return CorrectionStore(self.store, self.settings.artifact_bucket)
 
     def ensure_buckets(self) -> None:
         self.store.ensure_bucket(self.settings.source_bucket)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from ocr2_core.blocks import BlockLabel, OutlineEntry, PageBlocks
 from structure_recovery.candidates import Candidate
 from structure_recovery.captions import tie_captions
 from structure_recovery.contents import Contents, find_contents
+from structure_recovery.corrections import Correction, apply_corrections, corrected_headings, in_corrected_order
 from structure_recovery.document import Parts, build_document
 from structure_recovery.elements import Piece, body_size_pt, pieces_of
 from structure_recovery.furniture import find_furniture
@@ -62,12 +63,14 @@ def recover(
     name: str,
     outline: Sequence[OutlineEntry] = (),
     options: RecoveryOptions | None = None,
+    corrections: Sequence[Correction] = (),
 ) -> RecoveredDocument:
     """Recover the structure of one document.
 
-    `pages` are all its pages (any order, failed ones may be missing); `outline` the PDF's own bookmarks, if any. The
-    result depends on the blocks' places and texts, not on the engine's order of blocks. Every text of every block is in
-    the document: in the body, or in the furniture layer. Raises ValueError when a page comes twice.
+    `pages` are all its pages (any order, failed ones may be missing); `outline` the PDF's own bookmarks, if any;
+    `corrections` what people said of single blocks, which has the last word. The result depends on the blocks' places
+    and texts, not on the engine's order of blocks. Every text of every block that no person replaced is in the
+    document: in the body, or in the furniture layer. Raises ValueError when a page comes twice.
     """
     options = options or RecoveryOptions()
     pages = _in_order(pages)
@@ -76,15 +79,19 @@ def recover(
     for page in pages:
         by_page[page.page_index] = order_page(pieces_of(page))
     body_pt = body_size_pt(piece for pieces in by_page for piece in pieces)
+    corrected = apply_corrections(pages, by_page, corrections)
 
     furniture = find_furniture(by_page, body_pt)
+    furniture = replace(furniture, pieces=furniture.pieces - corrected.body | corrected.furniture)
     by_page = [[piece for piece in pieces if piece not in furniture.pieces] for pieces in by_page]
     contents = find_contents(by_page) if options.use_contents else Contents()
+    contents = replace(contents, pieces=contents.pieces - corrected.body)
     # Headers and contents gone, columns show more clearly: order what is left anew.
     by_page = [order_page([piece for piece in pieces if piece not in contents.pieces]) for pieces in by_page]
+    by_page = [in_corrected_order(pieces, corrected) for pieces in by_page]
     body = [piece for pieces in by_page for piece in pieces]
 
-    title = find_title(body, body_pt, contents)
+    title = [piece for piece in find_title(body, body_pt, contents) if piece not in corrected.body]
     headings = find_headings(
         [piece for piece in body if piece not in title],
         body_pt=body_pt,
@@ -93,7 +100,10 @@ def recover(
         outline=outline if options.use_outline else (),
         title_page_index=title[0].page_index if title else None,
     )
+    headings = corrected_headings(headings, corrected, body)
     levels = assign_levels(headings)
+    given = [corrected.level_of(heading.pieces) for heading in headings]
+    levels = replace(levels, levels=[by_hand or level for by_hand, level in zip(given, levels.levels, strict=True)])
     elements = _elements(body, title, headings, levels)
     joined = join_elements(elements) if options.join_across_breaks else Joined(elements, 0, 0, [])
     kickers = [piece for heading in headings for piece in heading.kicker]
@@ -108,6 +118,7 @@ def recover(
         furniture=furniture,
         joined=joined,
         reordered_count=_reordered_count(pages, body),
+        corrected=corrected,
     )
     return RecoveredDocument(build_document(pages, parts, name), report)
 

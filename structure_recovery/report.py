@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from structure_recovery.candidates import Candidate
 from structure_recovery.contents import Contents
+from structure_recovery.corrections import Corrected
 from structure_recovery.evidence import THRESHOLD
 from structure_recovery.furniture import Furniture
 from structure_recovery.joining import Joined
@@ -49,7 +50,7 @@ class StructureReport(BaseModel):
 
     `confidence` is the mean over headings of how far the evidence lies beyond the threshold and how far the sources of
     levels agree, 0..1 and uncalibrated; None without headings. `level_cost` is the optimisation's cost a heading: 0
-    when all sources agree.
+    when all sources agree. `unmatched_corrections`: corrections by hand for whose box no block was found.
     """
 
     page_count: int
@@ -65,6 +66,8 @@ class StructureReport(BaseModel):
     joined_table_count: int
     repeated_header_count: int
     confidence: float | None
+    applied_correction_count: int = 0
+    unmatched_corrections: list[str] = Field(default_factory=list)
 
 
 def build_report(
@@ -77,6 +80,7 @@ def build_report(
     furniture: Furniture,
     joined: Joined,
     reordered_count: int,
+    corrected: Corrected,
 ) -> StructureReport:
     """Sum up the results of all steps."""
     rows = [
@@ -107,6 +111,8 @@ def build_report(
         joined_table_count=joined.table_joins,
         repeated_header_count=len(joined.repeated_headers),
         confidence=round(sum(row.confidence for row in rows) / len(rows), 3) if rows else None,
+        applied_correction_count=len(corrected.by_piece),
+        unmatched_corrections=[str(correction) for correction in corrected.unmatched],
     )
 
 

@@ -44,7 +44,7 @@ def ocr2kb(env: dict[str, str], cwd: Path, *arguments: str) -> subprocess.Comple
 def test_parse_writes_three_files_a_document_and_goes_on_after_a_bad_one(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "good.pdf").write_bytes(text_pdf("The fan turns."))
     (tmp_path / "bad.pdf").write_bytes(b"")
-    done = ocr2kb(env, tmp_path, "parse", "bad.pdf", "good.pdf", "gone.pdf", "-o", "out", "--json")
+    done = ocr2kb(env, tmp_path, "parse", "bad.pdf", "good.pdf", "gone.pdf", "-o", "out", "--view", "--json")
     assert done.returncode == 3, done.stderr
     outcomes = json.loads(done.stdout)
     assert [(item["file"], item["status"], item.get("code")) for item in outcomes] == [
@@ -56,12 +56,51 @@ def test_parse_writes_three_files_a_document_and_goes_on_after_a_bad_one(env: di
     assert sorted(path.name for path in (tmp_path / "out" / "good").iterdir()) == [
         "document.json",
         "document.md",
+        "pages",
         "report.json",
+        "view.html",
     ]
     assert (tmp_path / "out" / "good" / "document.md").read_text().startswith("# 1 Operation\n")
     report = json.loads((tmp_path / "out" / "good" / "report.json").read_text())
     assert report["counts"] == {"page_count": 1, "ok": 1, "blank": 0, "repaired": 0, "failed": 0}
     assert [row["engine"] for row in report["ledger"]] == ["text_layer"]
+
+
+def test_a_correction_is_taken_without_reading_again(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "scans").mkdir()
+    (tmp_path / "scans" / "pump.pdf").write_bytes(text_pdf("Oil the pump before you start it."))
+    assert ocr2kb(env, tmp_path, "ingest", "scans").returncode == 0
+    view = ocr2kb(env, tmp_path, "view", "pump.pdf", "-o", "eyes")
+    assert (view.returncode, view.stdout) == (0, "eyes/view.html\n"), view.stderr
+    html = (tmp_path / "eyes" / "view.html").read_text()
+    assert '<a href="#h1">1 Operation</a>' in html
+    assert "page 1 <span>ok, text_layer</span>" in html
+    assert (tmp_path / "eyes" / "pages" / "0001.jpg").stat().st_size > 1000
+    box = html.split("section_header: 1 Operation\n--box ")[1].split('"')[0]
+
+    correct = ("correct", "pump.pdf", "--page", "1", "--box", box)
+    done = ocr2kb(env, tmp_path, *correct, "--text", "1 Start of the pump", "--level", "1")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "1 corrections; `ocr2kb ingest s3://cli-manuals/pump.pdf` takes them\n",
+    ), done.stderr
+    listed = ocr2kb(env, tmp_path, "corrections", "pump.pdf")
+    assert listed.stdout.strip().endswith(": level 1, text '1 Start of the pump'")
+    nowhere = ocr2kb(env, tmp_path, "correct", "pump.pdf", "--page", "1", "--box", "900,900,990,990", "--order", "1")
+    assert nowhere.returncode == 4
+    assert "page 1 has no block at this place" in nowhere.stderr
+    both = ocr2kb(env, tmp_path, *correct, "--level", "1", "--label", "text")
+    assert both.returncode == 2
+    assert "it cannot go with the label text" in both.stderr
+
+    again = ocr2kb(env, tmp_path, "ingest", "s3://cli-manuals/pump.pdf", "--json")
+    assert [item["status"] for item in json.loads(again.stdout)["documents"]] == ["published"], again.stderr
+    assert ocr2kb(env, tmp_path, "read", "pump.pdf").stdout == "1 Start of the pump  (page 1)\n"
+    assert ocr2kb(env, tmp_path, "corrections", "pump.pdf", "--remove", "1").stdout == "no corrections\n"
+    assert ocr2kb(env, tmp_path, "ingest", "s3://cli-manuals/pump.pdf").returncode == 0
+    assert ocr2kb(env, tmp_path, "read", "pump.pdf").stdout == "1 Operation  (page 1)\n"
+    deleted = ocr2kb(env, tmp_path, "delete", "pump.pdf", "--with-object")
+    assert deleted.returncode == 0, deleted.stderr
 
 
 def test_parse_of_nothing_but_refused_files(env: dict[str, str], tmp_path: Path) -> None:
