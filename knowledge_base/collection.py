@@ -55,7 +55,7 @@ def ensure_collection(
             raise KnowledgeBaseError(f"{options.place} has a collection named {options.collection}: the alias needs it")
         name = f"{options.collection}__1"
         create_collection(client, name, options, embedder, sparse_encoder)
-    _check_identity(client, name, embedder, sparse_encoder)
+    check_identity(client, name, embedder, sparse_encoder)
     create_payload_indexes(client, name)
     if collection_behind(client, options.collection) is None:
         # The alias comes last: who sees it sees a finished collection.
@@ -120,7 +120,10 @@ def _point_alias(client: QdrantClient, alias: str, name: str) -> None:
     )
 
 
-def _check_identity(client: QdrantClient, name: str, embedder: DenseEncoder, sparse_encoder: TermEncoder) -> None:
+def check_identity(
+    client: QdrantClient, name: str, embedder: DenseEncoder | None, sparse_encoder: TermEncoder | None
+) -> None:
+    """Raise CollectionMismatch where a collection was filled with other vectors; None is not looked at."""
     differences = identity_differences(client, name, embedder, sparse_encoder)
     if differences:
         raise CollectionMismatch(
@@ -137,18 +140,21 @@ def model_name(client: QdrantClient, name: str) -> str:
 
 
 def identity_differences(
-    client: QdrantClient, name: str, embedder: DenseEncoder, sparse_encoder: TermEncoder
+    client: QdrantClient, name: str, embedder: DenseEncoder | None, sparse_encoder: TermEncoder | None
 ) -> list[str]:
-    """In what the vectors of a collection differ from those offered; empty when they can be mixed."""
+    """In what the vectors of a collection differ from those offered (None: not looked at); empty when they can be
+    mixed."""
     config = client.get_collection(name).config
     vectors = config.params.vectors
     stored_size = vectors[DENSE_VECTOR].size if isinstance(vectors, Mapping) and DENSE_VECTOR in vectors else None
     differences = []
-    if stored_size != embedder.dimension:
+    if embedder is not None and stored_size != embedder.dimension:
         differences.append(f"dense dimension: {stored_size} stored, {embedder.dimension} offered")
     metadata = config.metadata or {}
-    for part, offered in (("dense", embedder.identity()), ("sparse", sparse_encoder.identity())):
-        stored = metadata.get(part)
+    for part, encoder in (("dense", embedder), ("sparse", sparse_encoder)):
+        if encoder is None:
+            continue
+        offered, stored = encoder.identity(), metadata.get(part)
         if not isinstance(stored, Mapping):
             differences.append(f"{part}: nothing recorded")
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
     from docling_core.transforms.chunker.tokenizer.huggingface import HuggingFaceTokenizer
     from sentence_transformers import SentenceTransformer
 
+logger = logging.getLogger(__name__)
+
 PACKAGED_MODEL = "all-MiniLM-L6-v2"
 
 _FALLBACK_MAX_TOKENS = 512
 _SAMPLED_WEIGHTS = 256
+# more text at a time does not go faster on a CPU, and fills the caches
+_SMALL_BATCH = 32
+_BATCH_SIZES = {"cuda": 256, "mps": 128}
 
 # Prompts that these models were trained with but, in most published copies, do not bring along: (query, passage).
 _KNOWN_PROMPTS = (
@@ -42,7 +48,8 @@ class Embedder:
 
     `model_path`: a sentence-transformers folder, a hub name, or None for the packaged model, which needs no network.
     `device`: torch device, None for the best there is. `thread_count`: torch's CPU threads (a setting of the whole
-    process), None leaves them as they are. Prompts: None means the model's own, or those it is known to need.
+    process), None leaves them as they are. `batch_size`: None begins with what suits the device and halves it while the
+    device's memory does not hold it. Prompts: None means the model's own, or those it is known to need.
     """
 
     def __init__(
@@ -51,7 +58,7 @@ class Embedder:
         *,
         device: str | None = None,
         thread_count: int | None = None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         query_prompt: str | None = None,
         passage_prompt: str | None = None,
     ) -> None:
@@ -108,10 +115,25 @@ class Embedder:
         """Unit vectors of the passages, float32 (n, dimension), in the order given."""
         if not texts:
             return np.zeros((0, self.dimension), dtype=np.float32)
+        import torch
+
+        if self.batch_size is None:
+            self.batch_size = _BATCH_SIZES.get(self._model.device.type, _SMALL_BATCH)
+        while True:
+            try:
+                return self._encoded(texts, self.batch_size)
+            except torch.OutOfMemoryError:
+                if self.batch_size == 1:
+                    raise
+                self.batch_size = max(1, self.batch_size // 2)
+                logger.warning("%s: out of memory; going on with batches of %d", self.model_name, self.batch_size)
+                torch.cuda.empty_cache()
+
+    def _encoded(self, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
         vectors = self._model.encode_document(
             list(texts),
             prompt=self._prompts[1],
-            batch_size=self.batch_size,
+            batch_size=batch_size,
             normalize_embeddings=True,
             show_progress_bar=False,
         )

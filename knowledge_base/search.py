@@ -92,13 +92,17 @@ def search(
     Hybrid search fuses the candidates of both vectors by reciprocal rank in the store. `language` (ISO 639-1) is the
     query's, if known. `with_ranks` adds each search's own rank, at the cost of running both once more. A `reranker`
     orders its `candidate_count` best hits anew; a passage is given to it under its headings, as it was embedded.
-    Raises ValueError for an empty query or k < 1, CollectionMissing before the first load.
+    Raises ValueError for an empty query or k < 1, CollectionMissing before the first load, CollectionMismatch where
+    the collection holds vectors of other models.
     """
     from qdrant_client import models
 
     if not query.strip() or k < 1:
         raise ValueError("a search needs a question and k of at least 1")
     condition = qdrant_filter(filters or SearchFilters())
+    knowledge_base.check_models(
+        embedder if mode in ("hybrid", "dense") else None, sparse_encoder if mode in ("hybrid", "sparse") else None
+    )
     vectors: dict[str, Any] = {}
     if mode in ("hybrid", "dense"):
         vectors[DENSE_VECTOR] = embedder.encode_query(query).tolist()

@@ -79,6 +79,7 @@ class KnowledgeBase:
         self.options = options
         self._lock = lock
         self._is_open = True
+        self._checked: set[tuple[str, str]] = set()
 
     def __enter__(self) -> KnowledgeBase:
         return self
@@ -106,6 +107,21 @@ class KnowledgeBase:
         """
         with translated_errors(self.options.place):
             return schema.ensure_collection(self.client, self.options, embedder, sparse_encoder)
+
+    def check_models(
+        self, embedder: schema.DenseEncoder | None, sparse_encoder: schema.TermEncoder | None
+    ) -> None:
+        """Raise CollectionMismatch unless the collection that readers see now was filled by these models.
+
+        A reader that runs for long would otherwise go on with the old model after the alias was switched, and find
+        nonsense. The answer is remembered for each collection. None is not looked at.
+        """
+        with self.collection() as alias:
+            name = schema.collection_behind(self.client, alias) or alias
+            offered = str([encoder.identity() for encoder in (embedder, sparse_encoder) if encoder is not None])
+            if (name, offered) not in self._checked:
+                schema.check_identity(self.client, name, embedder, sparse_encoder)
+                self._checked.add((name, offered))
 
     def load_revision(
         self,

