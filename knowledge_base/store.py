@@ -108,9 +108,7 @@ class KnowledgeBase:
         with translated_errors(self.options.place):
             return schema.ensure_collection(self.client, self.options, embedder, sparse_encoder)
 
-    def check_models(
-        self, embedder: schema.DenseEncoder | None, sparse_encoder: schema.TermEncoder | None
-    ) -> None:
+    def check_models(self, embedder: schema.DenseEncoder | None, sparse_encoder: schema.TermEncoder | None) -> None:
         """Raise CollectionMismatch unless the collection that readers see now was filled by these models.
 
         A reader that runs for long would otherwise go on with the old model after the alias was switched, and find

@@ -14,7 +14,7 @@ from structure_recovery.joining import Element, split_marker
 from structure_recovery.tables import Cell, Grid, to_table_data
 
 if TYPE_CHECKING:
-    from docling_core.types.doc import DocItemLabel, DoclingDocument, GroupItem, ProvenanceItem
+    from docling_core.types.doc import DocItemLabel, DoclingDocument, GroupItem, ListItem, ProvenanceItem
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class _Builder:
     def __init__(self, document: DoclingDocument, pages: Sequence[PageBlocks]) -> None:
         self._document = document
         self._pages = {page.page_index: page for page in pages}
-        self._list: GroupItem | None = None
+        # the open list and those it lies in, each with its last item
+        self._lists: list[tuple[GroupItem, ListItem | None]] = []
+        self._note: tuple[str, GroupItem] | None = None
 
     def build(self, parts: Parts) -> DoclingDocument:
         from docling_core.types.doc.base import Size
@@ -59,23 +61,11 @@ class _Builder:
         from docling_core.types.doc import DocItemLabel
 
         document, prov = self._document, self._provenance(element)
+        parent = self._note_group(element.note)
         if element.label is BlockLabel.LIST_ITEM and element.level is None:
-            if self._list is None:
-                self._list = document.add_list_group(name="list")
-            marker, text = split_marker(element.text)
-            moved = len(element.text) - len(text)
-            for item in prov:
-                item.charspan = (max(item.charspan[0] - moved, 0), max(item.charspan[1] - moved, 0))
-            added = document.add_list_item(
-                text,
-                enumerated=any(character.isalnum() for character in marker),
-                marker=marker or None,
-                orig=element.text,
-                parent=self._list,
-            )
-            added.prov = prov
+            self._add_list_item(element, prov, parent)
             return
-        self._list = None
+        self._lists.clear()
         if element.label is BlockLabel.TITLE:
             document.add_title(element.text).prov = prov
         elif element.level is not None:
@@ -97,7 +87,38 @@ class _Builder:
         elif element.label is BlockLabel.FORMULA:
             document.add_formula(element.text).prov = prov
         elif element.text:
-            document.add_text(_text_label(element.label), element.text).prov = prov
+            document.add_text(_text_label(element.label), element.text, parent=parent).prov = prov
+
+    def _note_group(self, name: str) -> GroupItem | None:
+        """The group of the note that an element belongs to, new where it is its first; None for no note."""
+        from docling_core.types.doc import GroupLabel
+
+        if not name:
+            self._note = None
+        elif self._note is None or self._note[0] != name:
+            word, _, number = name.rpartition(" ")
+            group = self._document.add_group(label=GroupLabel.UNSPECIFIED, name=f"note {number}: {word}")
+            self._note = (name, group)
+        return self._note[1] if self._note else None
+
+    def _add_list_item(self, element: Element, prov: list[ProvenanceItem], parent: GroupItem | None) -> None:
+        del self._lists[element.depth + 1 :]
+        while len(self._lists) <= element.depth:
+            above = self._lists[-1][1] if self._lists else parent
+            self._lists.append((self._document.add_list_group(name="list", parent=above), None))
+        marker, text = split_marker(element.text)
+        moved = len(element.text) - len(text)
+        for item in prov:
+            item.charspan = (max(item.charspan[0] - moved, 0), max(item.charspan[1] - moved, 0))
+        added = self._document.add_list_item(
+            text,
+            enumerated=any(character.isalnum() for character in marker),
+            marker=marker or None,
+            orig=element.text,
+            parent=self._lists[-1][0],
+        )
+        added.prov = prov
+        self._lists[-1] = (self._lists[-1][0], added)
 
     def _add_captions(self, element: Element, item: object) -> None:
         from docling_core.types.doc import DocItemLabel, PictureItem, TableItem

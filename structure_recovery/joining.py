@@ -24,7 +24,8 @@ _CONTINUED = re.compile(r"cont(inued|\.|')|fortsetzung|forts\.|suite|continuaciÃ
 
 @dataclass(eq=False, slots=True)
 class Element:
-    """One element of the document: the pieces it is made of, each with its span of characters in `text`."""
+    """One element of the document: the pieces it is made of, each with its span of characters in `text`. `depth`: of a
+    list item in other lists. `note`: the name of the note or warning it belongs to."""
 
     label: BlockLabel
     pieces: list[Piece]
@@ -33,6 +34,8 @@ class Element:
     level: int | None = None
     grid: Grid | None = None
     captions: list[Element] = field(default_factory=list)
+    depth: int = 0
+    note: str = ""
 
     @property
     def page_index(self) -> int:

@@ -51,7 +51,8 @@ def _blocks(document: DoclingDocument) -> Iterator[tuple[str, bool]]:
         elif isinstance(item, ListItem):
             marker = item.marker if item.enumerated and re.fullmatch(r"[0-9]+[.)]", item.marker) else "-"
             shown = f"{item.marker} " if item.enumerated and marker == "-" else ""
-            yield f"{marker} {shown}{_line(item.text)}", True
+            indent = "    " * _list_depth(item, document)
+            yield f"{indent}{marker} {shown}{_line(item.text)}", True
         elif isinstance(item, TableItem):
             yield from ((caption, False) for caption in _captions(item, document))
             yield _table(item.data), False
@@ -60,6 +61,18 @@ def _blocks(document: DoclingDocument) -> Iterator[tuple[str, bool]]:
             yield f"![{caption}]()" if caption else "<!-- picture -->", False
         elif isinstance(item, TextItem) and item.self_ref not in captions:
             yield _escape(_line(item.text)), False
+
+
+def _list_depth(item: NodeItem, document: DoclingDocument) -> int:
+    """How many lists the item's own list lies in."""
+    from docling_core.types.doc import ListItem
+
+    depth = 0
+    node: NodeItem | None = item
+    while node is not None and node.parent is not None:
+        node = node.parent.resolve(document)
+        depth += isinstance(node, ListItem)
+    return depth
 
 
 def _captions(item: NodeItem, document: DoclingDocument) -> list[str]:

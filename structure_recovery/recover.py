@@ -18,7 +18,10 @@ from structure_recovery.furniture import find_furniture
 from structure_recovery.headings import find_headings
 from structure_recovery.joining import Element, Joined, element_of, element_of_many, join_elements
 from structure_recovery.levels import Levels, assign_levels
+from structure_recovery.lists import nest_lists
+from structure_recovery.notes import mark_notes
 from structure_recovery.reading_order import order_page
+from structure_recovery.references import find_references
 from structure_recovery.report import StructureReport, build_report
 from structure_recovery.title import find_title
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from docling_core.types.doc import DoclingDocument
 
 # Raise it with every change that can change a result: artifacts of an older version are then made anew.
-CODE_VERSION = 2
+CODE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,11 @@ def recover(
     joined = join_elements(elements) if options.join_across_breaks else Joined(elements, 0, 0, [])
     kickers = [piece for heading in headings for piece in heading.kicker]
     aside = [*_furniture_elements([*furniture.pieces, *kickers]), *joined.repeated_headers]
-    parts = Parts(tie_captions(joined.elements), aside, contents)
+    body_elements = tie_captions(joined.elements)
+    nest_lists(body_elements)
+    note_count = mark_notes(body_elements)
+    references, lost_reference_count = find_references(body_elements, headings, furniture.page_labels)
+    parts = Parts(body_elements, aside, contents)
     report = build_report(
         page_count=len(pages),
         title=" ".join(piece.text for piece in title) or None,
@@ -119,6 +126,9 @@ def recover(
         joined=joined,
         reordered_count=_reordered_count(pages, body),
         corrected=corrected,
+        note_count=note_count,
+        references=references,
+        lost_reference_count=lost_reference_count,
     )
     return RecoveredDocument(build_document(pages, parts, name), report)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from pydantic import BaseModel, Field
 
@@ -15,6 +16,7 @@ from structure_recovery.furniture import Furniture
 from structure_recovery.joining import Joined
 from structure_recovery.levels import Levels
 from structure_recovery.numbering import to_roman
+from structure_recovery.references import Reference
 
 
 class EvidenceReport(BaseModel):
@@ -45,12 +47,23 @@ class ContentsReport(BaseModel):
     match_rate: float | None = None
 
 
+class ReferenceReport(BaseModel):
+    """Where the text points to (section, figure, table, page, footnote), and what stands there."""
+
+    kind: str
+    page_number: int
+    text: str
+    target: str
+    target_page_number: int
+
+
 class StructureReport(BaseModel):
     """All decisions of the stage for one document.
 
     `confidence` is the mean over headings of how far the evidence lies beyond the threshold and how far the sources of
     levels agree, 0..1 and uncalibrated; None without headings. `level_cost` is the optimisation's cost a heading: 0
-    when all sources agree. `unmatched_corrections`: corrections by hand for whose box no block was found.
+    when all sources agree. `lost_reference_count`: references to what is not in the document. `unmatched_corrections`:
+    corrections by hand for whose box no block was found.
     """
 
     page_count: int
@@ -68,6 +81,9 @@ class StructureReport(BaseModel):
     confidence: float | None
     applied_correction_count: int = 0
     unmatched_corrections: list[str] = Field(default_factory=list)
+    note_count: int = 0
+    references: list[ReferenceReport] = Field(default_factory=list)
+    lost_reference_count: int = 0
 
 
 def build_report(
@@ -81,6 +97,9 @@ def build_report(
     joined: Joined,
     reordered_count: int,
     corrected: Corrected,
+    note_count: int,
+    references: Sequence[Reference],
+    lost_reference_count: int,
 ) -> StructureReport:
     """Sum up the results of all steps."""
     rows = [
@@ -113,6 +132,9 @@ def build_report(
         confidence=round(sum(row.confidence for row in rows) / len(rows), 3) if rows else None,
         applied_correction_count=len(corrected.by_piece),
         unmatched_corrections=[str(correction) for correction in corrected.unmatched],
+        note_count=note_count,
+        references=[ReferenceReport(**asdict(reference)) for reference in references],
+        lost_reference_count=lost_reference_count,
     )
 
 
