@@ -137,6 +137,32 @@ def test_two_columns_are_read_one_after_the_other(line: LineMaker) -> None:
     assert blocks[2].text == " ".join(piece.text for piece in right)
 
 
+def test_two_columns_of_short_lines_are_read_one_after_the_other(line: LineMaker) -> None:
+    def entries(x: float, names: str, gaps: Sequence[int]) -> list[TextLine]:
+        rows, y = [], 120.0
+        for name, gap in zip(names, gaps, strict=True):
+            rows += [
+                line(x, y, f"{name * 4} sets what the printer does with {name}", width=205),
+                line(x + 20, y + 12, "Syntax:", width=30),
+                line(x + 20, y + 24, f"{name * 4}(number)", width=60),
+            ]
+            y += 36 + gap
+        return rows
+
+    left, right = entries(60, "abcdef", (10, 22, 10, 10, 34, 10)), entries(310, "stuvwx", (28, 10, 40, 10, 10, 10))
+    read = " ".join(block.text for block in group([*left, *right]))
+    assert read == " ".join(piece.text for piece in [*left, *right])
+
+
+def test_two_columns_of_a_list_are_read_row_by_row(line: LineMaker) -> None:
+    rows = [
+        (line(60, 120 + 14 * i, f"key {i}", width=60), line(310, 120 + 14 * i, f"what key {i} does to it", width=200))
+        for i in range(14)
+    ]
+    read = " ".join(block.text for block in group([piece for row in rows for piece in row]))
+    assert read.startswith("key 0 what key 0 does to it key 1 what key 1 does to it")
+
+
 @pytest.mark.parametrize(
     ("text", "label"),
     [
