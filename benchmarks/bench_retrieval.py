@@ -1,11 +1,11 @@
 """Is hybrid search better than its parts, and are chunks along the structure better than fixed windows?
 
-    python -m benchmarks.bench_retrieval CORPUS [--profile office200] [--pages 30] [--reranker MODEL]
+    python -m benchmarks.bench_retrieval CORPUS [--profile office200] [--pages N] [--reranker MODEL]
 
-CORPUS as for `bench_structure`. The first pages of each scanned manual are read once with the CPU engine (kept beside
-the scan), recovered, cut, embedded by the packaged model and loaded into one index of all manuals. Questions come from
-the manuals' own contents and index pages (`knowledge_base/questions.py`) and never from what is searched: contents
-pages give no chunks. An answer is a hit of the right manual that holds the page.
+CORPUS as for `bench_structure`. The scanned manuals are read once with the CPU engine (kept beside the scan),
+recovered, cut, embedded by the packaged model and loaded into one index of all manuals. Questions come from the
+manuals' own contents and index pages (`knowledge_base/questions.py`) and never from what is searched: contents pages
+give no chunks. An answer is a hit of the right manual that holds the page.
 
 Ways of cutting: `structure` (`knowledge_base/chunks.py`), `windows` (text in reading order, as many tokens a window as
 the model takes), `windows, mean` (windows as long as the mean chunk of `structure`). Ways of searching: dense, sparse,
@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench_structure import read_pages
 from knowledge_base.chunks import Chunk, ChunkBox, chunk_document
 from knowledge_base.embedding import Embedder
 from knowledge_base.evaluation import DEPTH, METRICS, Run, ask_all, difference
@@ -35,7 +36,6 @@ from knowledge_base.search import search
 from knowledge_base.sparse import SparseEncoder
 from knowledge_base.store import KnowledgeBase, QdrantOptions, open_knowledge_base
 from knowledge_base.vectors import KnownVectors, encode_chunks
-from ocr2_core.ledger import PageResult
 from structure_recovery.recover import RecoveredDocument, recover
 
 MODES = ("dense", "sparse", "hybrid")
@@ -50,20 +50,8 @@ class Manual:
 
 def read_manual(folder: Path, profile: str, page_count: int) -> Manual:
     """The first pages of a scanned manual, recovered, with its questions."""
-    cache = folder / f"pages.{profile}.first{page_count}.jsonl"
-    if not cache.exists():
-        from ocr2_core.engines import create_engine
-        from ocr2_core.reading import ReadingOptions, read_document
-
-        lines = []
-        engine = create_engine("rapidocr")
-        for result in read_document(folder / f"scanned.{profile}.pdf", engine, options=ReadingOptions(ocr="always")):
-            lines.append(result.model_dump_json() + "\n")
-            if len(lines) == page_count:
-                break
-        cache.write_text("".join(lines), encoding="utf-8")
-    pages = [PageResult.model_validate_json(line).page for line in cache.read_text(encoding="utf-8").splitlines()]
-    recovered = recover(sorted(pages, key=lambda page: page.page_index), name=folder.name)
+    pages = read_pages(folder, profile, is_born=False)[:page_count]
+    recovered = recover(pages, name=folder.name)
     source = f"s3://manuals/{folder.name}.pdf"
     return Manual(source, recovered, questions_of(recovered.document, recovered.report.page_labels, source))
 
@@ -146,7 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--profile", default="office200")
-    parser.add_argument("--pages", type=int, default=30, help="pages of each manual, from the first")
+    parser.add_argument("--pages", type=int, default=10_000, help="pages of each manual, from the first")
     parser.add_argument("--only", help="manuals whose name holds this")
     parser.add_argument("--reranker", help="cross-encoder folder or name")
     arguments = parser.parse_args()
