@@ -26,6 +26,8 @@ from ocr2_core.paragraphs import Draft, PageStyle, Row, cut_column, joined_text,
 from ocr2_core.ruling_lines import Grid, GridCell, Ruling
 from ocr2_core.tables import open_table, rows_as_table, ruled_table
 
+# what the layout detector calls a table is one without aligned columns where so many of its rows fall into pieces
+_LEAST_SPLIT_ROWS = 0.3
 _FURNITURE = (BlockLabel.PAGE_HEADER, BlockLabel.PAGE_FOOTER)
 
 
@@ -116,10 +118,11 @@ class _PageGrouping:
         return _block(BlockLabel.TABLE, inside, ruled_table(grid, boxes, inside), grid.bbox_norm)
 
     def _open_table(self, inside: list[PageLine]) -> Block | None:
-        if len(rows_of(inside)) < 2:
+        rows = rows_of(inside)
+        if len(rows) < 2:
             return None
         table = open_table(inside)
-        if table is None and all(len(row) < 2 for row in rows_of(inside)):
+        if table is None and sum(len(row) > 1 for row in rows) < _LEAST_SPLIT_ROWS * len(rows):
             return None  # plain lines: the text rules know better what they are
         return _block(BlockLabel.TABLE, inside, table or rows_as_table(inside))
 

@@ -163,6 +163,15 @@ def test_two_columns_of_a_list_are_read_row_by_row(line: LineMaker) -> None:
     assert read.startswith("key 0 what key 0 does to it key 1 what key 1 does to it")
 
 
+def test_text_that_the_layout_detector_takes_for_a_table_stays_text(line: LineMaker) -> None:
+    region = LayoutRegion(BlockLabel.TABLE, box(60, 110, 520, 200), 0.6)
+    lines = [*body(line, 120), line(72, 174, "•", width=5), line(90, 174, "the speed of the port, in baud", width=200)]
+    assert shape(group(lines, [region])) == [
+        ("text", " ".join(BODY)),
+        ("list_item", "• the speed of the port, in baud"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "label"),
     [
