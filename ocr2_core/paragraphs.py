@@ -15,6 +15,7 @@ from ocr2_core.page_line import PageLine
 _HEADING_SCORE = 2.5
 _LIST_HEADING_SCORE = 3.0  # a numbered line may be a list item: ask for more
 _WIDE_GAP = 1.3  # of the usual line distance
+_ALIKE_EM, _LEAST_ALIKE = 0.6, 3  # lines set to a common right edge, in type sizes; so many of them
 
 
 @dataclass(slots=True)
@@ -74,7 +75,8 @@ def cut_column(rows: Sequence[Row], style: PageStyle) -> list[Draft]:
         label = BlockLabel.CODE if code[index] else _label(row, above, below, style, left, right)
         if drafts and label is BlockLabel.TEXT and _is_heading_rest(drafts[-1], row, style, right):
             label = BlockLabel.SECTION_HEADER
-        if above is None or not drafts or not _belongs(drafts[-1], above, row, label, style, right):
+        edge = _edge(rows, index - 1, right) if index else right
+        if above is None or not drafts or not _belongs(drafts[-1], above, row, label, style, edge):
             drafts.append(Draft(label))
         drafts[-1].lines.append(row.line)
         drafts[-1].pieces.append(row.pieces)
@@ -82,6 +84,20 @@ def cut_column(rows: Sequence[Row], style: PageStyle) -> list[Draft]:
         if draft.label is BlockLabel.SECTION_HEADER and _is_paragraph(draft):
             draft.label = BlockLabel.TEXT
     return drafts
+
+
+def _edge(rows: Sequence[Row], index: int, right: float) -> float:
+    """Where the line at `index` could have ended: the column's right edge, or nearer where the text runs round a figure
+    and at least three neighbouring lines end alike."""
+    line = rows[index].line
+    first = last = index
+    while first > 0 and abs(rows[first - 1].line.x1 - line.x1) < _ALIKE_EM * line.size:
+        first -= 1
+    while last + 1 < len(rows) and abs(rows[last + 1].line.x1 - line.x1) < _ALIKE_EM * line.size:
+        last += 1
+    if last - first + 1 < _LEAST_ALIKE:
+        return right
+    return max(row.line.x1 for row in rows[first : last + 1])
 
 
 def _is_paragraph(draft: Draft) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ocr2_core.layout_detection import LayoutDetector
     from ocr2_core.printed_lines import LineReader
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 TEXT_LAYER_ENGINE = "text_layer"
 
 

@@ -163,6 +163,23 @@ def test_two_columns_of_a_list_are_read_row_by_row(line: LineMaker) -> None:
     assert read.startswith("key 0 what key 0 does to it key 1 what key 1 does to it")
 
 
+def test_a_paragraph_round_a_figure_is_one_paragraph(line: LineMaker) -> None:
+    beside = ["This tool can prove useful particularly when", "your project folder gets polluted by the many"]
+    beside += ["files that a compiler leaves behind, and you", "want to get rid of all of them at once, safely:"]
+    narrow = [line(72, 120 + 12 * i, text, width=210) for i, text in enumerate(beside)]
+    wide = [line(72, 168 + 12 * i, text, width=440) for i, text in enumerate(BODY)]
+    figure = LayoutRegion(BlockLabel.PICTURE, box(300, 118, 512, 164), 0.9)
+    blocks = [block for block in group([*narrow, *wide], [figure]) if block.label is BlockLabel.TEXT]
+    assert [block.text for block in blocks] == [" ".join([*beside, *BODY])]
+
+
+def test_short_lines_that_end_where_they_like_stay_apart(line: LineMaker) -> None:
+    words = ["Open the lid", "Take the old battery out", "Clean both contacts", "Put the new battery in"]
+    lines = [line(72, 120 + 12 * i, text, width=5 * len(text)) for i, text in enumerate(words)]
+    blocks = group([*lines, *body(line, 200)])
+    assert [block.text for block in blocks][:4] == words
+
+
 def test_text_that_the_layout_detector_takes_for_a_table_stays_text(line: LineMaker) -> None:
     region = LayoutRegion(BlockLabel.TABLE, box(60, 110, 520, 200), 0.6)
     lines = [*body(line, 120), line(72, 174, "•", width=5), line(90, 174, "the speed of the port, in baud", width=200)]
