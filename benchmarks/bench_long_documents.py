@@ -4,7 +4,7 @@
 
 A nano model (`ocr2_core/nano`) reads documents of unseen text. Attention: `full` (all text kept), `r-swa` (the whole
 reference, a window of 128 output tokens), `sr-swa` with the parameter-free gates and with the trained ones (2 pages
-besides the one being read and its neighbours, 18 blocks of 8 tokens: two pages' worth of a group). Page groups: none
+besides the one being read and its neighbours, 27 blocks of 8 tokens: three pages' worth of a group). Page groups: none
 (the whole document in the cache: beyond 8 pages more than nano was trained on), or G pages with one of three
 hand-overs. Every page goes through the engine's own decoding, guards included, and re-reading the last page of a
 carried group too.
@@ -50,13 +50,14 @@ from ocr2_core.ocr2.page_groups import Grouping
 from ocr2_core.ocr2.page_model import PAGE_MARKER, TokenizerVocabulary
 from ocr2_core.ocr2.selection import SelectionSettings
 
-PAGE_BUDGET, BLOCK_BUDGET = 2, 18
+PAGE_BUDGET, BLOCK_BUDGET = 2, 27
 # nano was trained on groups of up to so many pages
 LARGEST_GROUP = 8
 # three times the longest page
 MAX_PAGE_TOKENS = 600
 _NGRAM = 35
-_FULL_WINDOW = 65_536
+# more text than 50 pages hold
+_FULL_WINDOW = 8192
 # documents of one size, so that short ones are not a matter of luck
 _COPIES = {1: 60, 5: 16, 20: 5, 50: 2, 100: 1, 300: 1}
 
@@ -227,14 +228,16 @@ def distinct(pages: Sequence[str]) -> float:
 def plan(is_full: bool) -> Iterator[tuple[Variant, int]]:
     """What is read, in order."""
     attentions = ("full", "r-swa", "sr-swa free", "sr-swa trained")
-    alone = (1, 5, 20, 50, 100) if is_full else (1, 5, 20)
-    for attention, size in itertools.product(attentions, alone):
+    for attention, size in itertools.product(attentions, (1, 5, 20, 50) if is_full else (1, 5, 20)):
         yield Variant(attention), size
-    in_groups = (20, 50, 100, 300) if is_full else (20, 50)
-    for boundary, attention, size in itertools.product(Boundary, attentions[1:], in_groups):
-        yield Variant(attention, LARGEST_GROUP, boundary.value), size
-    for attention, size in itertools.product(attentions[1:], in_groups):
-        yield Variant(attention, LARGEST_GROUP // 2), size
+    for attention, size in itertools.product(attentions[1:], (20, 50, 100, 300) if is_full else (20, 50)):
+        yield Variant(attention, LARGEST_GROUP), size
+    sizes = (20, 300) if is_full else (20, 50)
+    for attention, size in itertools.product(("r-swa", "sr-swa trained"), sizes):
+        yield Variant(attention, LARGEST_GROUP, Boundary.CARRY.value), size
+    for size in sizes:
+        yield Variant("sr-swa trained", LARGEST_GROUP, Boundary.RECOMPUTE.value), size
+        yield Variant("sr-swa trained", LARGEST_GROUP // 2), size
 
 
 def main() -> None:
@@ -244,6 +247,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="variants whose name holds one of these")
     parser.add_argument("--sizes", help="pages of a document, such as 5,300")
     parser.add_argument("--plots", type=Path, help="folder for PNG plots")
+    parser.add_argument("--results", type=Path, nargs="+", help="output of earlier runs, to be plotted too")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
@@ -266,7 +270,8 @@ def main() -> None:
     if arguments.plots:
         from benchmarks.long_document_plots import draw
 
-        draw(results, arguments.plots)
+        earlier = [json.loads(path.read_text().splitlines()[-1]) for path in arguments.results or ()]
+        draw([*(Result(**row) for rows in earlier for row in rows), *results], arguments.plots)
     print(json.dumps([asdict(row) for row in results]))
 
 

@@ -23,7 +23,7 @@ from ocr2_core.ocr2.model import SrSwaOcrModel
 
 LOOKING_LAYERS = (1, 3)
 _LOOKING_HEAD = 0
-_SEEING_WEIGHT, _LOOKING_WEIGHT = 0.5, 0.3
+_SEEING_WEIGHT = 0.5
 _TURN_WEIGHT = 5.0
 
 
@@ -52,8 +52,8 @@ class Reader:
         _, loss, right = self._encode(pages)
         return loss, right
 
-    def losses(self, pages: Sequence[NanoPage], batch: SequenceBatch) -> Losses:
-        """`pages`: of all sequences, one after the other."""
+    def losses(self, pages: Sequence[NanoPage], batch: SequenceBatch, looking_weight: float) -> Losses:
+        """`pages`: of all sequences, one after the other. `looking_weight`: of that loss beside the one of writing."""
         features, seeing, characters_right = self._encode(pages)
         hidden = self._observed.hidden_states(features, batch)
         has_loss = batch.labels >= 0
@@ -62,7 +62,7 @@ class Reader:
         writing = nn.functional.cross_entropy(logits, labels)
         looking, places_right, turns_right = self._looking(batch)
         tokens_right = float((logits.argmax(-1) == labels).float().mean())
-        total = writing + seeing * _SEEING_WEIGHT + looking * _LOOKING_WEIGHT
+        total = writing + seeing * _SEEING_WEIGHT + looking * looking_weight
         return Losses(total, float(writing.detach()), characters_right, tokens_right, places_right, turns_right)
 
     def _encode(self, pages: Sequence[NanoPage]) -> tuple[Tensor, Tensor, float]:

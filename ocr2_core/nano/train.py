@@ -1,8 +1,9 @@
 """Train nano from nothing: `python -m ocr2_core.nano.train FOLDER`.
 
-Three stages, each with losses of its own (`reading_loss`, `characters`): *seeing* trains the vision tower alone on
+Four stages, each with losses of its own (`reading_loss`, `characters`): *seeing* trains the vision tower alone on
 pages full of text; *reading* trains the whole model on pages of five lines and more, alone and in groups of up to
-eight; *fluency* goes on with pages of any length. Then the gates are trained on the finished weights
+eight; *fluency* goes on with pages of any length, *groups* with groups alone, since the model slips from page to page
+where it has seen too few of them. Then the gates are trained on the finished weights
 (`gate_training`). The run stops and resumes at any point: its state lies in FOLDER/state.pt, data follow from stage
 and step alone. FOLDER/checkpoint is written at every save.
 """
@@ -48,7 +49,8 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Stage:
     """`steps` of `pages` each; the learning rate falls as if there were `schedule_steps`. `group_sizes`: pages of a
-    document, one of them drawn for each step; `is_seeing` trains the vision tower alone."""
+    document, one of them drawn for each step; `is_seeing` trains the vision tower alone; `looking_weight`: see
+    `reading_loss`."""
 
     name: str
     steps: int
@@ -57,6 +59,7 @@ class Stage:
     group_sizes: tuple[int, ...]
     pages: int = 32
     is_seeing: bool = False
+    looking_weight: float = 0.3
     style: PageStyle = field(default_factory=PageStyle)
 
 
@@ -64,6 +67,7 @@ STAGES = (
     Stage("seeing", 400, 1200, 2e-3, (4,), is_seeing=True, style=PageStyle(least_lines=7)),
     Stage("reading", 1500, 1500, 8e-4, (1, 1, 2, 4, 8), pages=24, style=PageStyle(least_lines=5)),
     Stage("fluency", 1600, 1600, 8e-4, (1, 1, 2, 4, 8), pages=24),
+    Stage("groups", 600, 600, 5e-4, (2, 4, 8), pages=24, looking_weight=1.0),
 )
 
 
@@ -135,7 +139,7 @@ class Training:
             loss, right = self.reader.seeing_loss(pages)
             return loss, {"loss": float(loss.detach()), "characters": right}
         batch = build_batch([[write_page(page) for page in document] for document in documents], rng)
-        losses = self.reader.losses(pages, batch)
+        losses = self.reader.losses(pages, batch, stage.looking_weight)
         figures = {
             "writing": losses.writing,
             "characters": losses.characters_right,
