@@ -109,6 +109,8 @@ def _scoring(query: Any, using: str | None) -> Any:
         return None
     if isinstance(query, models.FusionQuery) and query.fusion is models.Fusion.RRF:
         return edge.Fusion.Rrf(k=_RRF_K)
+    if isinstance(query, models.RrfQuery):
+        return edge.Fusion.Rrf(k=query.rrf.k or _RRF_K, weights=query.rrf.weights)
     if isinstance(query, models.NearestQuery) and query.mmr is None:
         query = query.nearest
     if isinstance(query, list | models.SparseVector):

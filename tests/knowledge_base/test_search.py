@@ -73,7 +73,7 @@ def test_hybrid_finds_an_exact_code_that_dense_misses(
     dense = find(query, mode="dense", k=9)
     assert dense[-1].chunk_index == 8
     assert 8 in [hit.chunk_index for hit in find("E-4071", mode="sparse", k=1)]
-    assert 8 in [hit.chunk_index for hit in find(query, k=3)]
+    assert 8 in [hit.chunk_index for hit in find(query)]
 
 
 def test_every_filter(knowledge_base: KnowledgeBase, load: Loader, find: Search) -> None:

@@ -175,7 +175,7 @@ def test_hybrid_search_is_one_request_with_the_filter_in_each_prefetch(
     search(remote, load.embedder, load.sparse_encoder, "valve", filters=SearchFilters(language="en"))
     (query,) = [request.body for request in server.requests if request.path.endswith("/query/batch")]
     (fused,) = query["searches"]
-    assert fused["query"] == {"fusion": "rrf"}
+    assert fused["query"] == {"rrf": {"k": 6, "weights": [1.0, 1.5]}}
     assert [each["using"] for each in fused["prefetch"]] == ["dense", "sparse"]
     for each in fused["prefetch"]:
         first, *others = each["filter"]["must"]
