@@ -1,9 +1,10 @@
 """Train nano from nothing: `python -m ocr2_core.nano.train FOLDER`.
 
-Four stages, each with losses of its own (`reading_loss`, `characters`): *seeing* trains the vision tower alone on
+Five stages, each with losses of its own (`reading_loss`, `characters`): *seeing* trains the vision tower alone on
 pages full of text; *reading* trains the whole model on pages of five lines and more, alone and in groups of up to
 eight; *fluency* goes on with pages of any length, *groups* with groups alone, since the model slips from page to page
-where it has seen too few of them. Then the gates are trained on the finished weights
+where it has seen too few of them, and *sizes* with groups of every size: those it has not seen it does not read. Then
+the gates are trained on the finished weights
 (`gate_training`). The run stops and resumes at any point: its state lies in FOLDER/state.pt, data follow from stage
 and step alone. FOLDER/checkpoint is written at every save.
 """
@@ -68,6 +69,7 @@ STAGES = (
     Stage("reading", 1500, 1500, 8e-4, (1, 1, 2, 4, 8), pages=24, style=PageStyle(least_lines=5)),
     Stage("fluency", 1600, 1600, 8e-4, (1, 1, 2, 4, 8), pages=24),
     Stage("groups", 600, 600, 5e-4, (2, 4, 8), pages=24, looking_weight=1.0),
+    Stage("sizes", 500, 500, 5e-4, tuple(range(1, 9)), pages=24, looking_weight=1.0),
 )
 
 
