@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 QuestionKind = Literal["written", "contents", "index"]
 
 _MOST_INDEX_PAGES = 5
-_MOST_SECTION_PAGES = 10
 _INDEX_HEADING = re.compile(
     r"(\w+ ){0,4}index|stichwortverzeichnis|sach(wort)?(register|verzeichnis)|register"
     r"|índice (alfabético|de materias|analítico)|索引|事項索引|предметный указатель|указатель",
@@ -117,13 +116,9 @@ def questions_of(document: DoclingDocument, page_labels: Mapping[int, str], sour
 
 
 def _contents_questions(document: DoclingDocument, page_of: Mapping[str, int], source: str) -> Iterator[Question]:
-    """A section is treated from the page that the contents name to the one on which the next entry begins."""
-    entries = list(_contents_entries(document, page_of))
-    for number, (title, first) in enumerate(entries):
-        following = entries[number + 1][1] if number + 1 < len(entries) else first
-        last = min(max(first, following), first + _MOST_SECTION_PAGES - 1)
+    for title, page_number in _contents_entries(document, page_of):
         if _is_telling(title):
-            yield Question(question=title, source=source, pages=tuple(range(first, last + 1)), kind="contents")
+            yield Question(question=title, source=source, pages=(page_number,), kind="contents")
 
 
 def _contents_entries(document: DoclingDocument, page_of: Mapping[str, int]) -> Iterator[tuple[str, int]]:
