@@ -9,6 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from ingestion.cli_output import AsJson, err, errors_to_exit_codes, out, print_json
+from ingestion.report import EXIT_REFUSED
 from ingestion.settings import Settings
 from ingestion.workspace import Workspace
 from ocr2_core.blocks import BlockLabel
@@ -28,8 +29,12 @@ def view(
     from ingestion.status import source_address
 
     with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
-        path = write_published_view(workspace, *source_address(workspace, source), output)
-    out.print(str(path))
+        try:
+            path = write_published_view(workspace, *source_address(workspace, source), output)
+        except OSError as error:
+            err.print(f"{output}: {error.strerror or error}", style="red", markup=False)
+            raise typer.Exit(EXIT_REFUSED) from None
+    out.print(str(path), markup=False)
 
 
 def correct(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from ingestion.artifacts import JSON_TYPE
-from ingestion.errors import ObjectMissing
+from ingestion.errors import DocumentRefused, ObjectMissing
 from ingestion.object_store import ObjectStore
 from structure_recovery.corrections import Correction, is_same_block
 
@@ -36,7 +36,7 @@ class SourceCorrections(BaseModel):
         for earlier in self.corrections:
             is_same = earlier.page_number == correction.page_number
             if is_same and is_same_block(earlier.bbox_norm, correction.bbox_norm):
-                correction = _merged(earlier, correction)
+                correction = correction.over(earlier)
             else:
                 kept.append(earlier)
         return self.model_copy(update={"corrections": [*kept, correction]})
@@ -57,12 +57,22 @@ class CorrectionStore:
         self._bucket = bucket
 
     def read(self, bucket: str, key: str) -> SourceCorrections:
-        """The source's corrections, none where none were made."""
+        """The source's corrections, none where none were made. Raises DocumentRefused where they are damaged."""
+        name = _object_key(bucket, key)
         try:
-            data = self._store.get_bytes(self._bucket, _object_key(bucket, key))
+            data = self._store.get_bytes(self._bucket, name)
         except ObjectMissing:
             return SourceCorrections(bucket=bucket, key=key)
-        return SourceCorrections.model_validate_json(data)
+        try:
+            return SourceCorrections.model_validate_json(data)
+        except ValidationError as error:
+            raise DocumentRefused(
+                f"s3://{bucket}/{key}",
+                "recover",
+                "corrections_unreadable",
+                f"its corrections in s3://{self._bucket}/{name} cannot be read: {error.errors()[0]['msg']}.",
+                "Mend that object, or delete it and make them anew.",
+            ) from error
 
     def write(self, corrections: SourceCorrections) -> None:
         """Keep them; those of one source that two people make at the same moment, the later one's."""
@@ -70,31 +80,29 @@ class CorrectionStore:
         data = corrections.model_dump_json(indent=1, exclude_none=True).encode()
         self._store.put_bytes(self._bucket, key, data, content_type=JSON_TYPE)
 
-    def digests(self, buckets: Sequence[str]) -> dict[tuple[str, str], str]:
-        """(bucket, key) of every source with corrections → their digest."""
-        found = {}
-        for each in self._all(buckets):
-            if each.digest:
-                found[each.bucket, each.key] = each.digest
-        return found
-
-    def _all(self, buckets: Sequence[str]) -> Iterator[SourceCorrections]:
-        for bucket in dict.fromkeys(buckets):
+    def digests(self, sources: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+        """(bucket, key) → digest of those among the sources that were corrected. What cannot be read has a digest that
+        no corrections have: the source is refused when its turn comes, and holds up no other."""
+        sources = list(sources)
+        names: set[str] = set()
+        for bucket in dict.fromkeys(bucket for bucket, _ in sources):
             try:
-                for item in self._store.list(self._bucket, f"{CORRECTION_PREFIX}{bucket}/"):
-                    yield SourceCorrections.model_validate_json(self._store.get_bytes(self._bucket, item.key))
+                names.update(item.key for item in self._store.list(self._bucket, f"{CORRECTION_PREFIX}{bucket}/"))
             except ObjectMissing:
+                return {}
+        found = {}
+        for bucket, key in sources:
+            if _object_key(bucket, key) not in names:
                 continue
+            try:
+                digest = self.read(bucket, key).digest
+            except DocumentRefused:
+                digest = "unreadable"
+            if digest:
+                found[bucket, key] = digest
+        return found
 
 
 def _object_key(bucket: str, key: str) -> str:
     # any object key has one, however long it is: see Manifests
     return f"{CORRECTION_PREFIX}{bucket}/{hashlib.sha256(key.encode()).hexdigest()}.json"
-
-
-def _merged(earlier: Correction, later: Correction) -> Correction:
-    said = {name: value for name, value in later if value is not None and name != "seen_text"}
-    if later.level is not None or later.label is not None:
-        # the one thing that a block is: the later word on it replaces both
-        said = {"level": later.level, "label": later.label, **said}
-    return Correction.model_validate({**dict(earlier), **said, "seen_text": later.seen_text or earlier.seen_text})

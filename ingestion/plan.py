@@ -25,7 +25,7 @@ def plan_jobs(workspace: Workspace, sources: Iterable[SourceRef], run_id: str, o
     looked at once a run."""
     sources = list(sources)
     common = plan_fingerprints(workspace, options)
-    digests = workspace.corrections.digests([source.bucket for source in sources])
+    digests = workspace.corrections.digests((source.bucket, source.key) for source in sources)
     jobs = []
     for source in sources:
         fingerprints = common

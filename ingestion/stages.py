@@ -121,6 +121,8 @@ def recover(workspace: Workspace, job: Job) -> Job:
             corrections=_corrections(workspace, job),
         )
         report, markdown = recovered.report, to_markdown(recovered.document)
+        for unmatched in report.unmatched_corrections:
+            logger.warning("%s: no block was found for a correction: %s", job.source.uri, unmatched)
         artifacts.write_json(report_key, report)
         artifacts.write(structure_key(job, "document.md"), markdown.encode(), MARKDOWN_TYPE)
         artifacts.write(key, recovered.document.model_dump_json(exclude_none=True).encode(), JSON_TYPE)
@@ -169,7 +171,8 @@ STAGES: dict[str, Callable[..., Job]] = {
 
 
 def _corrections(workspace: Workspace, job: Job) -> list[Correction]:
-    """The corrections that the job's fingerprint speaks of. Raises DocumentRefused where others have come since."""
+    """The corrections that the job's fingerprint speaks of. Raises DocumentRefused where others have come since, or
+    they are damaged."""
     found = workspace.corrections.read(job.source.bucket, job.source.key)
     if structure_fingerprint(job.fingerprints.ocr, found.digest) != job.fingerprints.structure:
         raise DocumentRefused(

@@ -29,22 +29,14 @@ def stored_document(workspace: Workspace, job: Job) -> DoclingDocument:
     """The recovered document. Raises ObjectMissing."""
     from docling_core.types.doc.document import DoclingDocument
 
-    key = structure_key(job, "document.json")
-    data = workspace.artifacts.read(key)
-    if data is None:
-        raise ObjectMissing(workspace.settings.artifact_bucket, key)
-    return DoclingDocument.model_validate_json(data)
+    return DoclingDocument.model_validate_json(_structure(workspace, job, "document.json"))
 
 
 def stored_report(workspace: Workspace, job: Job) -> StructureReport:
     """How the document's structure was decided. Raises ObjectMissing."""
     from structure_recovery.report import StructureReport
 
-    key = structure_key(job, "report.json")
-    data = workspace.artifacts.read(key)
-    if data is None:
-        raise ObjectMissing(workspace.settings.artifact_bucket, key)
-    return StructureReport.model_validate_json(data)
+    return StructureReport.model_validate_json(_structure(workspace, job, "report.json"))
 
 
 def stored_chunks(workspace: Workspace, job: Job) -> list[Chunk]:
@@ -53,3 +45,11 @@ def stored_chunks(workspace: Workspace, job: Job) -> list[Chunk]:
 
     stored = workspace.artifacts.read(chunks_key(job)) or b""
     return [Chunk.model_validate_json(line) for line in stored.split(b"\n") if line]
+
+
+def _structure(workspace: Workspace, job: Job, name: str) -> bytes:
+    key = structure_key(job, name)
+    data = workspace.artifacts.read(key)
+    if data is None:
+        raise ObjectMissing(workspace.settings.artifact_bucket, key)
+    return data

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from knowledge_base.errors import KnowledgeBaseError, KnowledgeBaseUnavailable
+from knowledge_base.errors import EmbeddedIndexError, KnowledgeBaseError, KnowledgeBaseUnavailable
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -94,9 +94,7 @@ def translated_errors(place: str) -> Iterator[None]:
         code = error.code().name if hasattr(error, "code") else "UNKNOWN"
         kind = KnowledgeBaseUnavailable if code in _RETRYABLE_GRPC else KnowledgeBaseError
         raise kind(f"{place} answered {code}: {error}") from error
-    except Exception as error:
-        if not isinstance(error, sqlite3.Error) and type(error).__name__ != "EmbeddedIndexError":
-            raise
+    except (sqlite3.Error, EmbeddedIndexError) as error:
         raise KnowledgeBaseError(f"{place} cannot be read or written: {error}; check disk space and rights") from error
 
 

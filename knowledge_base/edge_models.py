@@ -28,12 +28,9 @@ def edge_filter(given: models.Filter | None) -> edge.Filter | None:
     )
 
 
-def edge_point(point: models.PointStruct) -> edge.Point:
-    """A point with named vectors."""
-    if not isinstance(point.vector, dict):
-        raise _unknown("a point without named vectors")
-    vectors = {name: _vector(vector) for name, vector in point.vector.items()}
-    return edge.Point(id=_id(point.id), vector=vectors, payload=point.payload or {})
+def edge_points(points: Iterable[models.PointStruct]) -> list[edge.Point]:
+    """Points with named vectors."""
+    return [_point(point) for point in points]
 
 
 def edge_query(
@@ -102,6 +99,13 @@ def scored_point(point: edge.ScoredPoint) -> models.ScoredPoint:
 def record(found: edge.Record) -> models.Record:
     """A stored point."""
     return models.Record(id=str(found.id), payload=found.payload, vector=_told_vectors(found.vector))
+
+
+def _point(point: models.PointStruct) -> edge.Point:
+    if not isinstance(point.vector, dict):
+        raise _unknown("a point without named vectors")
+    vectors = {name: _vector(vector) for name, vector in point.vector.items()}
+    return edge.Point(id=_id(point.id), vector=vectors, payload=point.payload or {})
 
 
 def _scoring(query: Any, using: str | None) -> Any:
@@ -196,8 +200,3 @@ def _id(given: Any) -> Any:
 
 def _unknown(what: str) -> NotImplementedError:
     return NotImplementedError(f"the embedded index does not know {what}; a Qdrant server does")
-
-
-def edge_points(points: Iterable[models.PointStruct]) -> list[edge.Point]:
-    """Points with named vectors."""
-    return [edge_point(point) for point in points]

@@ -29,16 +29,14 @@ from knowledge_base.edge_models import (
     scored_point,
     selected,
 )
+from knowledge_base.errors import EmbeddedIndexError
 
 _SHARD_FOLDER = "edge"
 
 
-class EmbeddedIndexError(Exception):
-    """The engine cannot read or write its files."""
-
-
 def open_embedded(path: Path) -> QdrantClient:
     """A client of the index in this folder, which is made if it is not there."""
+    # the client makes its own local mode by itself and takes no other: ours is put in its place
     client = QdrantClient(":memory:")
     client.close()
     client._client = _EmbeddedQdrant(str(path))

@@ -21,6 +21,10 @@ class KnowledgeBaseUnavailable(KnowledgeBaseError):
         return type(self), (str(self), self.retry_after_s)
 
 
+class EmbeddedIndexError(KnowledgeBaseError):
+    """The embedded index cannot read or write its files."""
+
+
 class CollectionMissing(KnowledgeBaseError):
     """No collection stands behind the alias: nothing has been loaded yet, or the alias is misspelt."""
 

@@ -20,9 +20,9 @@ SearchMode = Literal["hybrid", "dense", "sparse"]
 
 _MIN_CANDIDATES = 50
 _CANDIDATES_PER_RESULT = 4
-# Reciprocal rank fusion (Cormack et al., 2009) as Qdrant does it: the sum of 1 / (rank / weight + k - 1). Its
-# own k of 2 all but takes turns between the searches; benchmarks/LOG.md compares k from 2 to 11 and weights from 1 to
-# 4. With larger ones, what holds an exact code but reads otherwise falls behind.
+# Reciprocal rank fusion (Cormack et al., 2009) as Qdrant does it: the sum of 1 / (rank / weight + k - 1). Its own k, 2,
+# all but takes turns between the searches; benchmarks/LOG.md compares k from 2 to 11 and weights from 1 to 4. With
+# larger ones, what holds an exact code but reads otherwise falls behind.
 _RRF_K = 6
 _RRF_WEIGHTS = {DENSE_VECTOR: 1.0, SPARSE_VECTOR: 1.5}
 

@@ -63,6 +63,15 @@ class Correction(BaseModel):
     def is_heading(self) -> bool:
         return self.level is not None or self.label is BlockLabel.SECTION_HEADER
 
+    def over(self, earlier: Correction) -> Correction:
+        """This one as a later word on the same block: what it leaves open stays as the earlier one said."""
+        said = {name: value for name, value in self if value is not None}
+        if self.level is not None or self.label is not None:
+            # a block is one thing: the later word on it replaces level and label together
+            said = {**said, "level": self.level, "label": self.label}
+        said["seen_text"] = self.seen_text or earlier.seen_text
+        return Correction.model_validate({**dict(earlier), **said})
+
     def __str__(self) -> str:
         box = ", ".join(f"{value:g}" for value in self.bbox_norm)
         said = [
@@ -115,7 +124,7 @@ class Corrected:
 def apply_corrections(
     pages: Sequence[PageBlocks], by_page: Sequence[Sequence[Piece]], corrections: Sequence[Correction]
 ) -> Corrected:
-    """Find each correction's block and put its text and label there. A later correction of a block wins."""
+    """Find each correction's block and put its text and label there; of one block a later one goes over an earlier."""
     frames = {page.page_index: page for page in pages}
     by_piece: dict[Piece, Correction] = {}
     unmatched = []
@@ -125,7 +134,7 @@ def apply_corrections(
         if piece is None:
             unmatched.append(correction)
             continue
-        by_piece[piece] = correction
+        by_piece[piece] = correction.over(by_piece[piece]) if piece in by_piece else correction
     for piece, correction in by_piece.items():
         if correction.text is not None:
             piece.text, piece.lines = correction.text, ()
@@ -134,13 +143,16 @@ def apply_corrections(
     return Corrected(by_piece, unmatched)
 
 
-def corrected_headings(headings: Sequence[Candidate], corrected: Corrected, body: Sequence[Piece]) -> list[Candidate]:
+def corrected_headings(
+    headings: Sequence[Candidate], corrected: Corrected, body: Sequence[Piece], body_pt: float
+) -> list[Candidate]:
     """The headings as found, without those a person says are none, with those a person says are; in reading order."""
     kept = [heading for heading in headings if not corrected.plain & {*heading.pieces, *heading.kicker}]
     for piece in corrected.headings:
         heading = next((each for each in kept if piece in each.pieces), None)
         if heading is None:
-            heading = Candidate([piece], piece.text, 1.0, numbering=parse_numbering(piece.text))
+            numbering = parse_numbering(piece.text)
+            heading = Candidate([piece], piece.text, piece.size_pt / body_pt, numbering=numbering)
             kept.append(heading)
         heading.evidence.append(Evidence(CORRECTED, 10.0))
     position = {piece: number for number, piece in enumerate(body)}

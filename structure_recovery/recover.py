@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from docling_core.types.doc import DoclingDocument
 
 # Raise it with every change that can change a result: artifacts of an older version are then made anew.
-CODE_VERSION = 3
+CODE_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def recover(
         outline=outline if options.use_outline else (),
         title_page_index=title[0].page_index if title else None,
     )
-    headings = corrected_headings(headings, corrected, body)
+    headings = corrected_headings(headings, corrected, body, body_pt)
     levels = assign_levels(headings)
     given = [corrected.level_of(heading.pieces) for heading in headings]
     levels = replace(levels, levels=[by_hand or level for by_hand, level in zip(given, levels.levels, strict=True)])

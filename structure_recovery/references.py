@@ -10,28 +10,37 @@ from ocr2_core.blocks import BlockLabel
 from structure_recovery.candidates import Candidate
 from structure_recovery.furniture import PageLabel
 from structure_recovery.joining import Element
-from structure_recovery.vocabulary import APPENDIX_WORDS, CHAPTER_WORDS, PART_WORDS
+from structure_recovery.vocabulary import (
+    APPENDIX_WORDS,
+    CHAPTER_WORDS,
+    FIGURE_WORDS,
+    PAGE_WORDS,
+    PART_WORDS,
+    SECTION_WORDS,
+    SEE_WORDS,
+    TABLE_WORDS,
+)
 
-_SECTION_WORDS = r"section|sect\.|sec\.|§|abschnitt|abschn\.|secci[oó]n|apartado|sezione|paragraphe|раздел|节|節"
-_FIGURE_WORDS = r"fig(?:ure|\.)?|abb(?:ildung|\.)?|figura|рис(?:унок|\.)?|図|图|圖"
-_TABLE_WORDS = r"table|tab(?:elle|leau|la|\.)|cuadro|таблиц[аеу]|表"
-_PAGE_WORDS = r"page|p\.|seite|s\.|p[áa]gina|pagina|стр(?:аница|\.)|第"
 _NUMBER = r"(?P<number>[A-Z]?\.?[0-9]{1,3}(?:[.\-–][0-9]{1,3}){0,5}|[A-Z](?=\b))"
-_PATTERNS = {
-    "section": rf"(?:{_SECTION_WORDS}|{CHAPTER_WORDS}|{APPENDIX_WORDS}|{PART_WORDS})\s{{0,2}}{_NUMBER}",
-    "figure": rf"(?:{_FIGURE_WORDS})\s{{0,2}}{_NUMBER}",
-    "table": rf"(?:{_TABLE_WORDS})\s{{0,2}}{_NUMBER}",
-    "page": rf"(?:{_PAGE_WORDS})\s{{0,2}}(?P<number>[0-9]{{1,4}})(?:\s?頁|\s?页)?",
-}
-# "see 3.2": a bare number counts where a word sends the reader there
-_SEE_WORDS = r"see|siehe|vgl\.|voir|v[ée]ase|ver|vedi|см\.|参照|见|參見"
-_BARE = rf"(?:{_SEE_WORDS})\s{{0,2}}(?:also\s)?(?P<number>[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{1,5}})"
+_SECTION_NUMBER = r"(?P<number>[0-9]{1,3}(?:\.[0-9]{1,3}){0,5})"
+_PAGE_NUMBER = r"(?P<number>[0-9]{1,4})"
+_PATTERNS = (
+    ("section", rf"(?:{SECTION_WORDS}|{CHAPTER_WORDS}|{APPENDIX_WORDS}|{PART_WORDS})\s{{0,2}}{_NUMBER}"),
+    ("section", rf"第?\s?{_SECTION_NUMBER}\s?[章节節]"),
+    # "see 3.2": a bare number counts where a word sends the reader there
+    ("section", rf"(?:{SEE_WORDS})\s{{0,2}}(?:also\s)?(?=[0-9]+\.){_SECTION_NUMBER}"),
+    ("figure", rf"(?:{FIGURE_WORDS})\s{{0,2}}{_NUMBER}"),
+    ("table", rf"(?:{TABLE_WORDS})\s{{0,2}}{_NUMBER}"),
+    ("page", rf"(?:{PAGE_WORDS})\s{{0,2}}{_PAGE_NUMBER}"),
+    ("page", rf"第?\s?{_PAGE_NUMBER}\s?[頁页]"),
+)
+# Words end where a letter does not go on; Chinese and Japanese set no spaces, so theirs end anywhere.
+_LETTER = r"[^\W\u3005-\u9fff]"
 _REFERENCES = [
-    (kind, re.compile(rf"(?<![\w.])(?:{pattern})(?![\w]|[.][0-9])", re.IGNORECASE))
-    for kind, pattern in _PATTERNS.items()
+    (kind, re.compile(rf"(?<!{_LETTER})(?<!\.){pattern}(?!{_LETTER}|\.[0-9])", re.IGNORECASE))
+    for kind, pattern in _PATTERNS
 ]
-_REFERENCES.append(("section", re.compile(rf"(?<!\w){_BARE}(?![\w])", re.IGNORECASE)))
-_CAPTION_NUMBER = re.compile(rf"^(?:(?P<figure>{_FIGURE_WORDS})|(?P<table>{_TABLE_WORDS}))\s*{_NUMBER}", re.IGNORECASE)
+_CAPTION_NUMBER = re.compile(rf"^(?:(?P<figure>{FIGURE_WORDS})|(?P<table>{TABLE_WORDS}))\s*{_NUMBER}", re.IGNORECASE)
 _FOOTNOTE_MARK = re.compile(r"^(?P<mark>\[?[0-9]{1,2}\]?|[*†‡§]{1,3}|[¹²³⁴⁵⁶⁷⁸⁹]+)\s?(?=\S)")
 _SUPERSCRIPTS = str.maketrans("¹²³⁴⁵⁶⁷⁸⁹⁰", "1234567890")
 _TARGET_CHARACTERS = 100
@@ -53,8 +62,7 @@ def find_references(
 ) -> tuple[list[Reference], int]:
     """All references of the body in reading order that lead somewhere, and how many do not.
 
-    `elements` is the body with captions tied; pages are told by their printed labels, where they have any, else by
-    their place in the file. A heading is no reference to itself.
+    `elements` is the body with captions tied; pages are told by their printed labels. Headings refer to nothing.
     """
     targets = _targets(elements, headings)
     pages = {label.value: index for index, label in page_labels.items() if not label.is_roman}

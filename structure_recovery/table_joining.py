@@ -19,9 +19,9 @@ _NUMBER = re.compile(r"^[-+±~≈<>≤≥]{0,2}\s?\d[\d\s.,:/×x–-]*\s?(?:%|°
 _ENDS = ".!?:;。！？：；…"
 # A header printed again may have been read with a wrong letter or two.
 _SAME_HEADER = 0.85
-# From this height (thousandths) on a table may be taken to reach the end of its page, or to stand at the top of one.
-_END_OF_PAGE, _TOP_OF_PAGE = 700, 250
-_LAST_THIRD = 600
+# Heights in thousandths of the page: from where on a table reaches its end, up to where it stands at its top, and from
+# where on the header printed again on the next page is a sign.
+_END_OF_PAGE, _TOP_OF_PAGE, _LOWER_PART = 700, 250, 600
 _MIN_ROWS = 2
 
 
@@ -38,7 +38,7 @@ def find_continuation(first: Grid, last: Piece, second: Grid, following: Piece) 
     """How `second` (in `following`) goes on with `first` (whose last part is `last`); None for a table of its own."""
     if following.page_index != last.page_index + 1 or not first.cells or not second.cells:
         return None
-    if last.bbox_norm[3] > _LAST_THIRD and (header_rows := _repeated_header(first, second)):
+    if last.bbox_norm[3] > _LOWER_PART and (header_rows := _repeated_header(first, second)):
         return Continuation(header_rows, _splits_row(first, second, header_rows))
     if second.header_row_count() or not _is_aligned(last, following):
         return None
@@ -55,17 +55,15 @@ def joined_grid(first: Grid, second: Grid, how: Continuation) -> Grid:
     if not how.splits_row:
         return joined
     seam = first.row_count
-    upper = {cell.column: cell for cell in joined.cells if cell.row == seam - 1}
+    rest = {cell.column: cell.text for cell in joined.cells if cell.row == seam and cell.text}
     cells = []
     for cell in joined.cells:
-        if cell.row == seam:
-            continue
-        cells.append(replace(cell, row=cell.row - 1) if cell.row > seam else cell)
-    for cell in joined.cells:
-        if cell.row == seam and cell.text:
-            target = upper[cell.column]
-            index = next(number for number, each in enumerate(cells) if each is target)
-            cells[index] = upper[cell.column] = replace(target, text=join_texts(target.text, cell.text))
+        if cell.row == seam - 1 and cell.column in rest:
+            cells.append(replace(cell, text=join_texts(cell.text, rest[cell.column])))
+        elif cell.row > seam:
+            cells.append(replace(cell, row=cell.row - 1))
+        elif cell.row < seam:
+            cells.append(cell)
     return Grid(cells, joined.row_count - 1, joined.column_count)
 
 

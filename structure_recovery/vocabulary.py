@@ -46,10 +46,12 @@ CHAPTER_WORDS = r"chapter|chap\.|kapitel|chapitre|cap[ií]tulo|capitolo|hoofdstu
 APPENDIX_WORDS = (
     "appendix|annex|anhang|annexe|appendice|ap[ée]ndice|anexo|allegato|приложение|bijlage|附录|附錄|付録|附属書"
 )
-CAPTION_WORDS = (
-    r"fig(?:ure|\.)?|table|abb(?:ildung|\.)?|tab(?:elle|leau|la|\.)?|figur[ea]?|cuadro|example|beispiel|exemple|"
-    r"ejemplo|listing|рис(?:унок|\.)?|таблица"
-)
+SECTION_WORDS = r"section|sect\.|sec\.|§|abschnitt|abschn\.|secci[oó]n|apartado|sezione|paragraphe|раздел|节|節"
+FIGURE_WORDS = r"fig(?:ure|\.)?|abb(?:ildung|\.)?|figur[ea]?|рис(?:унок|\.)?|図|图|圖"
+TABLE_WORDS = r"table|tab(?:elle|leau|la|\.)?|cuadro|таблиц[аеу]|表"
+CAPTION_WORDS = rf"{FIGURE_WORDS}|{TABLE_WORDS}|example|beispiel|exemple|ejemplo|listing"
+PAGE_WORDS = r"page|p\.|seite|s\.|p[áa]gina|pagina|стр(?:аница|\.)"
+SEE_WORDS = r"see|siehe|vgl\.|voir|v[ée]ase|ver|vedi|см\.|参照|见|參見"
 
 SPELLED_NUMBERS = (
     *("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),

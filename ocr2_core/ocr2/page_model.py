@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 GROUP_PROMPT = "Multi page parsing."
 SINGLE_PROMPT = "document parsing."
 PAGE_MARKER = "<PAGE>"
-# checkpoints inside this package, by the name that stands for their folder
-BUNDLED_MODELS = {"ocr2-nano": Path(__file__).parent.parent / "nano" / "ocr2-nano"}
 _STRUCTURE = ("<|det|>", "<|/det|>", "<|ref|>", "<|/ref|>", "<|grounding|>")
 _TABLE_TAGS = ("table", "thead", "tbody", "tr", "td", "th")
 # a marker's last token may take the line break behind it along
@@ -177,16 +175,13 @@ class CheckpointPageModel:
 
 
 def check_model_path(model_path: str | Path | None) -> str:
-    """The folder of a checkpoint, or a hub id; a bundled model's name gives its folder. Raises EngineError where it is
-    none of these, and says what to set."""
+    """The path as a string. Raises EngineError where it is neither a folder nor a hub id, and says what to set."""
     remedy = (
         "Set model_path (OCR2KB_MODEL_PATH, or --model) to the folder of an Unlimited-OCR checkpoint, or to a hub id "
         "such as baidu/Unlimited-OCR."
     )
     if not model_path:
         raise EngineError(f"The engine `ocr2` needs a model. {remedy}")
-    if str(model_path) in BUNDLED_MODELS:
-        return str(BUNDLED_MODELS[str(model_path)])
     path = Path(model_path).expanduser()
     if not path.is_dir() and (path.is_absolute() or len(path.parts) != 2):
         raise EngineError(f"There is no model folder {model_path}. {remedy}")

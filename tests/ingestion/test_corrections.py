@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion.corrections import SourceCorrections
+from ingestion.corrections import CorrectionStore, SourceCorrections
+from ingestion.errors import DocumentRefused
+from ingestion.job import JobOptions, JobStatus
+from ingestion.listing import list_sources
+from ingestion.object_store import ObjectStore
+from ingestion.pipeline import ingest
+from ingestion.settings import Settings
+from ingestion.workspace import Workspace
 from structure_recovery.corrections import Correction
+from tests.ingestion.pages import text_pdf
 
 BOX = (100.0, 100.0, 500.0, 120.0)
 NEAR = (101.0, 102.0, 500.0, 121.0)
@@ -43,3 +51,34 @@ def test_what_is_taken_back_is_gone_and_the_digest_tells() -> None:
     assert one.without(1) == empty
     with pytest.raises(IndexError, match="no correction 2: 1 in all"):
         one.without(2)
+
+
+def test_damaged_corrections_refuse_their_document_and_no_other(
+    settings: Settings, store: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket = settings.source_bucket
+    for name in ("damaged.pdf", "sound.pdf"):
+        store.put_bytes(bucket, name, text_pdf(f"The {name} turns."), content_type="application/pdf")
+    nowhere = Correction(page_number=1, bbox_norm=(900, 900, 990, 990), level=2)
+    kept = SourceCorrections(bucket=bucket, key="damaged.pdf").having(nowhere)
+    with Workspace(settings) as workspace:
+        workspace.corrections.write(kept)
+        [item] = store.list(settings.artifact_bucket, "corrections/")
+        store.put_bytes(settings.artifact_bucket, item.key, b'{"bucket": ', content_type="application/json")
+        jobs = ingest(workspace, list_sources(store, bucket), run_id="first", options=JobOptions())
+        assert [(job.source.key, job.status) for job in jobs] == [
+            ("damaged.pdf", JobStatus.QUARANTINED),
+            ("sound.pdf", JobStatus.PUBLISHED),
+        ]
+        reason = jobs[0].reason
+        assert reason is not None
+        assert (reason.code, reason.stage) == ("corrections_unreadable", "recover")
+        assert item.key in reason.cause
+        with pytest.raises(DocumentRefused, match="Mend that object, or delete it"):
+            CorrectionStore(store, settings.artifact_bucket).read(bucket, "damaged.pdf")
+
+        # mended: a correction whose block is not there is told, and changes nothing
+        workspace.corrections.write(kept)
+        [job] = ingest(workspace, list_sources(store, bucket, keys=["damaged.pdf"]), run_id="second")
+        assert job.status is JobStatus.PUBLISHED
+        assert f"no block was found for a correction: {nowhere}" in caplog.text

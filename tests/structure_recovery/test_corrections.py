@@ -105,3 +105,19 @@ def test_a_correction_must_say_one_sensible_thing() -> None:
     ):
         with pytest.raises(ValidationError, match=message):
             Correction.model_validate({"page_number": 1, "bbox_norm": box, **wrong})
+
+
+def test_two_corrections_that_find_one_block_are_both_taken(pages: list[PageBlocks]) -> None:
+    left, top, right, bottom = _box(pages[0], "Before you begin")
+    first_half = (left, top, left + 0.55 * (right - left), bottom)
+    second_half = (left + 0.45 * (right - left), top, right, bottom)
+    recovered = recover(
+        pages,
+        name="m",
+        corrections=[
+            Correction(page_number=1, bbox_norm=first_half, level=2),
+            Correction(page_number=1, bbox_norm=second_half, text="Before the start"),
+        ],
+    )
+    assert _headings(recovered)[1] == (2, "Before the start")
+    assert recovered.report.unmatched_corrections == []

@@ -14,6 +14,14 @@ def _join(*pages: PageBlocks) -> Joined:
     return join_elements([element_of(piece) for page in pages for piece in order_page(pieces_of(page))])
 
 
+def _cut(block: Maker, page: Callable[..., PageBlocks], first: str, second: str) -> Joined:
+    """A table at the end of a page, and one set alike at the top of the next."""
+    return _join(
+        page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
+        page(1, block(second, 60, label="table", width_pt=480, height_pt=40)),
+    )
+
+
 def _rows(html: str) -> str:
     return f"<table>{html}</table>"
 
@@ -86,10 +94,7 @@ def test_a_table_goes_on_and_its_repeated_header_is_set_aside(block: Maker, page
 
 def test_a_table_without_header_goes_on_where_the_grid_aligns(block: Maker, page: Callable[..., PageBlocks]) -> None:
     first = _rows("<tr><th>A</th><th>B</th></tr><tr><td>1</td><td>2</td></tr>")
-    joined = _join(
-        page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
-        page(1, block(_rows("<tr><td>3</td><td>4</td></tr>"), 60, label="table", width_pt=480, height_pt=30)),
-    )
+    joined = _cut(block, page, first, _rows("<tr><td>3</td><td>4</td></tr>"))
     (table,) = joined.elements
     assert table.grid is not None
     assert table.grid.texts() == [["A", "B"], ["1", "2"], ["3", "4"]]
@@ -101,10 +106,7 @@ def test_different_tables_stay_apart(block: Maker, page: Callable[..., PageBlock
     other_header = _rows("<tr><th>C</th><th>D</th></tr><tr><td>3</td><td>4</td></tr>")
     more_columns = _rows("<tr><td>3</td><td>4</td><td>5</td></tr>")
     for second in (other_header, more_columns):
-        joined = _join(
-            page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
-            page(1, block(second, 60, label="table", width_pt=480, height_pt=40)),
-        )
+        joined = _cut(block, page, first, second)
         assert len(joined.elements) == 2
 
 
@@ -114,10 +116,7 @@ def test_a_row_cut_by_the_page_is_one_row_again(block: Maker, page: Callable[...
         "<tr><td>Seal</td><td>Replace it toge-</td></tr>"
     )
     second = _rows("<tr><td></td><td>ther with the nut.</td></tr><tr><td>Pin</td><td>Spare.</td></tr>")
-    (table,) = _join(
-        page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
-        page(1, block(second, 60, label="table", width_pt=480, height_pt=40)),
-    ).elements
+    (table,) = _cut(block, page, first, second).elements
     assert table.grid is not None
     assert table.grid.texts() == [
         ["Part", "Remark"],
@@ -133,10 +132,7 @@ def test_a_row_whose_group_is_named_once_is_not_taken_for_a_rest(block: Maker, p
         "<tr><th>Group</th><th>Part</th></tr><tr><td>Drive</td><td>motor</td></tr><tr><td></td><td>belt</td></tr>"
     )
     second = _rows("<tr><td></td><td>pulley</td></tr><tr><td>Fan</td><td>rotor</td></tr>")
-    (table,) = _join(
-        page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
-        page(1, block(second, 60, label="table", width_pt=480, height_pt=40)),
-    ).elements
+    (table,) = _cut(block, page, first, second).elements
     assert table.grid is not None
     assert [row[1] for row in table.grid.texts()] == ["Part", "motor", "belt", "pulley", "rotor"]
 
@@ -147,10 +143,7 @@ def test_columns_empty_on_the_next_page_are_padded(block: Maker, page: Callable[
         "<tr><td>Pin</td><td>2</td><td>spare</td></tr>"
     )
     second = _rows("<tr><td>Ring</td><td>8</td></tr>")
-    (table,) = _join(
-        page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
-        page(1, block(second, 60, label="table", width_pt=480, height_pt=40)),
-    ).elements
+    (table,) = _cut(block, page, first, second).elements
     assert table.grid is not None
     assert table.grid.texts()[-1] == ["Ring", "8", ""]
 
@@ -158,10 +151,7 @@ def test_columns_empty_on_the_next_page_are_padded(block: Maker, page: Callable[
 def test_words_below_columns_of_numbers_begin_another_table(block: Maker, page: Callable[..., PageBlocks]) -> None:
     first = _rows("<tr><td>Part</td><td>Count</td></tr><tr><td>Nut</td><td>4</td></tr><tr><td>Pin</td><td>2</td></tr>")
     second = _rows("<tr><td>Symptom</td><td>Cause</td></tr><tr><td>Hum</td><td>3</td></tr>")
-    joined = _join(
-        page(0, block(first, 600, label="table", width_pt=480, height_pt=170)),
-        page(1, block(second, 60, label="table", width_pt=480, height_pt=40)),
-    )
+    joined = _cut(block, page, first, second)
     assert len(joined.elements) == 2
 
 

@@ -106,3 +106,27 @@ def test_references_lead_to_sections_tables_figures_pages_and_footnotes(
     ]
     # 9.4 and figure 7 are not in the document
     assert report.lost_reference_count == 2
+
+
+def test_references_in_chinese_and_japanese_text(block: Maker, page: Callable[..., PageBlocks]) -> None:
+    pages = [
+        page(
+            0,
+            block("第1章 安装", 60, size_pt=16, bold=True),
+            block("接线方法请参见第2章，参数如表3所示。", 100, lines=["接线方法请参见第2章，参数如表3所示。"]),
+            block("詳細は図4を参照してください。", 130, lines=["詳細は図4を参照してください。"]),
+        ),
+        page(
+            1,
+            block("电缆必须使用屏蔽线，长度不超过五米，并且单独敷设。", 60),
+            block("第2章 接线", 140, size_pt=16, bold=True),
+            block("表3 参数", 440, label="caption"),
+            block("<table><tr><td>M4</td><td>3</td></tr></table>", 460, label="table", width_pt=300, height_pt=60),
+        ),
+    ]
+    report = recover(pages, name="m").report
+    assert [(each.kind, each.text, each.target) for each in report.references] == [
+        ("section", "第2章", "第2章 接线"),
+        ("table", "表3", "表3 参数"),
+    ]
+    assert report.lost_reference_count == 1
