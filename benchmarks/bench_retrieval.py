@@ -7,9 +7,9 @@ recovered, cut, embedded by the packaged model and loaded into one index of all 
 manuals' own contents and index pages (`knowledge_base/questions.py`) and never from what is searched: contents pages
 give no chunks. An answer is a hit of the right manual that holds the page.
 
-Ways of cutting: `structure` (`knowledge_base/chunks.py`), `windows` (text in reading order, as many tokens a window as
-the model takes), `windows, mean` (windows as long as the mean chunk of `structure`). Ways of searching: dense, sparse,
-hybrid. Intervals are 95 % bootstraps over questions; differences are paired. The last line is JSON.
+Ways of cutting: `structure` (`knowledge_base/chunks.py`), `windows` (`knowledge_base/windows.py`, as many tokens a
+window as the model takes), `windows, mean` (windows as long as the mean chunk of `structure`). Ways of searching:
+dense, sparse, hybrid. Intervals are 95 % bootstraps over questions; differences are paired. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_structure import read_pages
-from knowledge_base.chunks import Chunk, ChunkBox, chunk_document
+from knowledge_base.chunks import Chunk, chunk_document
 from knowledge_base.embedding import Embedder
 from knowledge_base.evaluation import DEPTH, METRICS, Run, ask_all, difference
-from knowledge_base.language import detect_language
 from knowledge_base.payload import SourceRevision
 from knowledge_base.questions import Question, questions_of
 from knowledge_base.reranking import Reranker
@@ -36,6 +34,7 @@ from knowledge_base.search import search
 from knowledge_base.sparse import SparseEncoder
 from knowledge_base.store import KnowledgeBase, QdrantOptions, open_knowledge_base
 from knowledge_base.vectors import KnownVectors, encode_chunks
+from knowledge_base.windows import window_chunks
 from structure_recovery.recover import RecoveredDocument, recover
 
 MODES = ("dense", "sparse", "hybrid")
@@ -54,44 +53,6 @@ def read_manual(folder: Path, profile: str, page_count: int) -> Manual:
     recovered = recover(pages, name=folder.name)
     source = f"s3://manuals/{folder.name}.pdf"
     return Manual(source, recovered, questions_of(recovered.document, recovered.report.page_labels, source))
-
-
-def windows(manual: Manual, embedder: Embedder, max_tokens: int) -> Iterator[Chunk]:
-    """Text in reading order, cut every `max_tokens` tokens at a word."""
-    from docling_core.types.doc import DocItemLabel, TableItem, TextItem
-
-    words: list[tuple[str, int]] = []
-    for item, _ in manual.recovered.document.iterate_items():
-        if isinstance(item, TableItem) and item.label is not DocItemLabel.DOCUMENT_INDEX:
-            text = " ".join(cell.text for cell in item.data.table_cells)
-        elif isinstance(item, TextItem):
-            text = item.text
-        else:
-            continue
-        page_number = item.prov[0].page_no
-        words.extend((word, page_number) for word in text.split())
-    language = detect_language(" ".join(word for word, _ in words))
-    tokenizer = embedder.tokenizer
-    index, window, size = 0, [], 0
-    for word, page_number in [*words, ("", 0)]:
-        count = tokenizer.count_tokens(word)
-        if window and (not word or size + count > max_tokens):
-            pages = sorted({page for _, page in window})
-            text = " ".join(each for each, _ in window)
-            yield Chunk(
-                chunk_index=index,
-                text=text,
-                embedded_text=text,
-                section_path=[],
-                pages=pages,
-                boxes=[ChunkBox(page_number=page, bbox_norm=(0, 0, 999, 999)) for page in pages],
-                labels=["text"],
-                language=language,
-                token_count=size,
-            )
-            index, window, size = index + 1, [], 0
-        window.append((word, page_number))
-        size += count
 
 
 class Bench:
@@ -144,15 +105,17 @@ def main() -> None:
     for manual in manuals:
         print(f"{manual.source}: {len(manual.questions)} questions")
     bench = Bench(arguments.reranker)
-    room = bench.embedder.tokenizer.get_max_tokens()
-    structure = {each.source: chunk_document(each.recovered.document, bench.embedder.tokenizer) for each in manuals}
+    tokenizer = bench.embedder.tokenizer
+    room = tokenizer.get_max_tokens()
+    structure = {each.source: chunk_document(each.recovered.document, tokenizer) for each in manuals}
     sizes = [chunk.token_count for chunks in structure.values() for chunk in chunks]
     mean = round(sum(sizes) / len(sizes))
-    ways = {
-        "structure": structure,
-        "windows": {each.source: list(windows(each, bench.embedder, room)) for each in manuals},
-        "windows, mean": {each.source: list(windows(each, bench.embedder, mean)) for each in manuals},
-    }
+    documents = {each.source: each.recovered.document for each in manuals}
+
+    def in_windows(size: int) -> dict[str, list[Chunk]]:
+        return {source: list(window_chunks(document, tokenizer, size)) for source, document in documents.items()}
+
+    ways = {"structure": structure, "windows": in_windows(room), "windows, mean": in_windows(mean)}
     runs = [run for name, chunks in ways.items() for run in bench.runs(name, chunks, manuals)]
     by_name = {run.name: run for run in runs}
     chunk_counts = {name: sum(map(len, chunks.values())) for name, chunks in ways.items()}

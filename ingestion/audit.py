@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 
 from ingestion.deletion import bury
 from ingestion.errors import AuditRefused, ServiceUnavailable
-from ingestion.job import Job, JobStatus, SourceRef
+from ingestion.job import JobStatus, SourceRef
 from ingestion.listing import list_sources
 from ingestion.manifest import Manifest, PublishedRevision
 from ingestion.workspace import Workspace
@@ -190,18 +190,12 @@ def _fix(workspace: Workspace, drift: Drift, manifest: Manifest | None, run_id: 
         now = workspace.manifests.read(manifest.bucket, manifest.key).published
         # a revision that was published meanwhile must not be replaced by the one before it
         if now == manifest.published:
-            _load_again(workspace, manifest, manifest.published, run_id)
+            _load_again(workspace, manifest, run_id)
 
 
-def _load_again(workspace: Workspace, manifest: Manifest, published: PublishedRevision, run_id: str) -> None:
+def _load_again(workspace: Workspace, manifest: Manifest, run_id: str) -> None:
     from ingestion.stages import load
 
-    source = SourceRef(bucket=manifest.bucket, key=manifest.key)
-    job = Job(
-        source=source,
-        run_id=run_id,
-        fingerprints=published.fingerprints,
-        revision=published.revision,
-        page_count=published.counts.page_count,
-    )
+    job = manifest.published_job(run_id)
+    assert job is not None
     load(workspace, job)

@@ -38,6 +38,9 @@ def questions(
 def evaluate(
     question_set: Annotated[Path, typer.Argument(help="JSON Lines: question, source, page or pages.")],
     html: Annotated[Path | None, typer.Option(help="Also write the report as an HTML page.")] = None,
+    chunkers: Annotated[
+        bool, typer.Option(help="Also compare chunks along the structure with fixed windows of their mean size.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure search on a question set: dense, sparse, hybrid, and reranked where a reranker is set."""
@@ -46,7 +49,7 @@ def evaluate(
     from knowledge_base.questions import read_questions
 
     with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
-        report = evaluate_questions(workspace, read_questions(question_set))
+        report = evaluate_questions(workspace, read_questions(question_set), by_chunker=chunkers)
     if html is not None:
         write_page(report, html)
     if as_json:

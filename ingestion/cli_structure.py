@@ -53,14 +53,23 @@ def correct(
     from structure_recovery.corrections import Correction
 
     try:
-        corners = tuple(float(value) for value in box.split(","))
-        correction = Correction.model_validate(
-            {"page_number": page, "bbox_norm": corners, "level": level, "label": label, "text": text, "order": order}
-        )
-    except ValidationError as error:
-        _usage("; ".join(str(each["msg"]).removeprefix("Value error, ") for each in error.errors()))
+        left, top, right, bottom = (float(value) for value in box.split(","))
     except ValueError:
         _usage(f"--box {box!r} is not x0,y0,x1,y1")
+    try:
+        correction = Correction.model_validate(
+            {
+                "page_number": page,
+                "bbox_norm": (left, top, right, bottom),
+                "level": level,
+                "label": label,
+                "text": text,
+                "order": order,
+            }
+        )
+    except ValidationError as error:
+        told = [(".".join(map(str, each["loc"])), each["msg"].removeprefix("Value error, ")) for each in error.errors()]
+        _usage("; ".join(f"--{name}: {message}" if name else message for name, message in told))
     with errors_to_exit_codes(), Workspace(Settings.load()) as workspace:
         bucket, key = source_address(workspace, source)
         kept = keep(workspace, bucket, key, correction)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from ingestion.artifacts import structure_key
-from ingestion.errors import QuestionsWithoutSources
+from ingestion.chunker_evaluation import STRUCTURE, WINDOWS, chunker_runs
+from ingestion.errors import ObjectMissing, QuestionsWithoutSources
 from ingestion.job import Job, SourceRef
-from ingestion.manifest import Manifest
+from ingestion.stored_results import stored_document, stored_report
 from ingestion.workspace import Workspace
 from knowledge_base.evaluation import DEPTH, METRICS, Run, Score, ask_all, difference
 
@@ -63,13 +63,21 @@ class EvaluationReport(BaseModel):
         return {run.name: run.scores for run in self.runs}
 
 
-def evaluate(workspace: Workspace, questions: Sequence[Question]) -> EvaluationReport:
-    """Ask all questions by dense, sparse and hybrid search, and reranked where the settings name a reranker.
+def evaluate(workspace: Workspace, questions: Sequence[Question], *, by_chunker: bool = False) -> EvaluationReport:
+    """Ask all questions by dense, sparse and hybrid search, and reranked where the settings name a reranker;
+    `by_chunker` also in two ways of cutting (see `chunker_runs`).
 
     Raises QuestionsWithoutSources when no question is about a source that the knowledge base holds.
     """
     with workspace.open_knowledge_base() as knowledge_base:
-        return evaluate_collection(workspace, knowledge_base, questions)
+        report = evaluate_collection(workspace, knowledge_base, questions)
+    if not by_chunker:
+        return report
+    wanted = {question.source for question in questions}
+    jobs = [manifest.published_job("evaluate") for manifest in workspace.manifests.all() if manifest.uri in wanted]
+    cuttings = chunker_runs(workspace, [job for job in jobs if job is not None], questions)
+    comparisons = [*report.comparisons, _comparison({run.name: run for run in cuttings}, STRUCTURE, WINDOWS)]
+    return report.model_copy(update={"runs": [*report.runs, *cuttings], "comparisons": comparisons})
 
 
 def evaluate_collection(
@@ -94,16 +102,16 @@ def evaluate_collection(
         source_count=len(sources),
         unknown_sources=unknown,
         runs=runs,
-        comparisons=[
-            Comparison(
-                better=better,
-                worse=worse,
-                metric=COMPARED_METRIC,
-                difference=difference(by_name[better], by_name[worse], COMPARED_METRIC),
-            )
-            for better, worse in pairs
-            if better in by_name
-        ],
+        comparisons=[_comparison(by_name, better, worse) for better, worse in pairs if better in by_name],
+    )
+
+
+def _comparison(runs: Mapping[str, Run], better: str, worse: str) -> Comparison:
+    return Comparison(
+        better=better,
+        worse=worse,
+        metric=COMPARED_METRIC,
+        difference=difference(runs[better], runs[worse], COMPARED_METRIC),
     )
 
 
@@ -115,8 +123,9 @@ def make_questions(workspace: Workspace, sources: Iterable[SourceRef] = ()) -> l
     wanted = {source.uri for source in sources}
     questions: list[Question] = []
     for manifest in sorted(workspace.manifests.all(), key=lambda each: each.uri):
-        if manifest.published is not None and (not wanted or manifest.uri in wanted):
-            questions.extend(_questions_of(workspace, manifest))
+        job = manifest.published_job("questions")
+        if job is not None and (not wanted or manifest.uri in wanted):
+            questions.extend(_questions_of(workspace, job))
     return questions
 
 
@@ -145,23 +154,11 @@ class _Asker:
         )
 
 
-def _questions_of(workspace: Workspace, manifest: Manifest) -> list[Question]:
-    from docling_core.types.doc.document import DoclingDocument
-
+def _questions_of(workspace: Workspace, job: Job) -> list[Question]:
     from knowledge_base.questions import questions_of
-    from structure_recovery.report import StructureReport
 
-    published = manifest.published
-    assert published is not None
-    job = Job(
-        source=SourceRef(bucket=manifest.bucket, key=manifest.key),
-        run_id="questions",
-        fingerprints=published.fingerprints,
-        revision=published.revision,
-    )
-    document = workspace.artifacts.read(structure_key(job, "document.json"))
-    report = workspace.artifacts.read(structure_key(job, "report.json"))
-    if document is None or report is None:
+    try:
+        document, report = stored_document(workspace, job), stored_report(workspace, job)
+    except ObjectMissing:
         return []
-    labels = StructureReport.model_validate_json(report).page_labels
-    return questions_of(DoclingDocument.model_validate_json(document), labels, manifest.uri)
+    return questions_of(document, report.page_labels, job.source.uri)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from ingestion.artifacts import JSON_TYPE
 from ingestion.errors import ObjectMissing
-from ingestion.job import Fingerprints, Job, JobStatus, Reason
+from ingestion.job import Fingerprints, Job, JobStatus, Reason, SourceRef
 from ingestion.object_store import ObjectStore
 from ocr2_core.ledger import LedgerCounts
 
@@ -66,6 +66,20 @@ class Manifest(BaseModel):
         if self.last_attempt.status is JobStatus.UNCHANGED and self.published is not None:
             return self.published.status.value
         return self.last_attempt.status.value
+
+    def published_job(self, run_id: str) -> Job | None:
+        """A job that stands where the published revision ended, to read what its stages left; None for none."""
+        if self.published is None:
+            return None
+        return Job(
+            source=SourceRef(
+                bucket=self.bucket, key=self.key, etag=self.published.etag, size_bytes=self.published.size_bytes
+            ),
+            run_id=run_id,
+            fingerprints=self.published.fingerprints,
+            revision=self.published.revision,
+            page_count=self.published.counts.page_count,
+        )
 
     def deleted(self, run_id: str, at: datetime) -> Manifest:
         """The tombstone: nothing is published any more, the history says what was."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ingestion.artifacts import ReadingArtifacts
 from ingestion.corrections import SourceCorrections
 from ingestion.document_view import write_view
 from ingestion.errors import DocumentRefused, SourceChanged
-from ingestion.job import Job, SourceRef
-from ingestion.manifest import PublishedRevision
+from ingestion.job import Job
 from ingestion.pictures import upright_pages
 from ingestion.stored_results import stored_document, stored_report
 from ingestion.workspace import Workspace
@@ -21,18 +21,12 @@ def write_published_view(workspace: Workspace, bucket: str, key: str, folder: Pa
     Raises DocumentRefused for a source that is not published, SourceChanged where the file is no longer the one that
     was, ObjectMissing where it is gone.
     """
-    published = _published(workspace, bucket, key)
-    job = Job(
-        source=SourceRef(bucket=bucket, key=key),
-        run_id="view",
-        fingerprints=published.fingerprints,
-        revision=published.revision,
-    )
-    results = list(workspace.artifacts.reading(published.revision, published.fingerprints.ocr).pages())
+    job = _published_job(workspace, bucket, key)
+    results = list(_reading(workspace, job).pages())
     turns = {result.page.page_index: result.page.rotation_degrees for result in results}
     document, report = stored_document(workspace, job), stored_report(workspace, job)
     with workspace.downloaded(job.source) as (path, download):
-        if download.sha256 != published.revision:
+        if download.sha256 != job.revision:
             raise SourceChanged(job.source.uri)
         images = upright_pages(path, workspace.limits, turns, [result.page.page_number for result in results])
         return write_view(folder, document, report, [result.ledger for result in results], images)
@@ -43,13 +37,13 @@ def correct(workspace: Workspace, bucket: str, key: str, correction: Correction)
 
     Raises DocumentRefused for a source that is not published, and where no block lies at that place.
     """
-    published = _published(workspace, bucket, key)
-    reading = workspace.artifacts.reading(published.revision, published.fingerprints.ocr)
-    page = next((each.page for each in reading.pages() if each.page.page_number == correction.page_number), None)
+    job = _published_job(workspace, bucket, key)
+    pages = (result.page for result in _reading(workspace, job).pages())
+    page = next((each for each in pages if each.page_number == correction.page_number), None)
     text = None if page is None else text_at(page, correction)
     if text is None:
         raise DocumentRefused(
-            f"s3://{bucket}/{key}",
+            job.source.uri,
             "correct",
             "no_block",
             f"page {correction.page_number} has no block at this place."
@@ -63,10 +57,14 @@ def correct(workspace: Workspace, bucket: str, key: str, correction: Correction)
     return corrections
 
 
-def _published(workspace: Workspace, bucket: str, key: str) -> PublishedRevision:
-    published = workspace.manifests.read(bucket, key).published
-    if published is None:
+def _published_job(workspace: Workspace, bucket: str, key: str) -> Job:
+    job = workspace.manifests.read(bucket, key).published_job("published")
+    if job is None:
         raise DocumentRefused(
             f"s3://{bucket}/{key}", "view", "not_published", "it is not in the knowledge base.", "Ingest it first."
         )
-    return published
+    return job
+
+
+def _reading(workspace: Workspace, job: Job) -> ReadingArtifacts:
+    return workspace.artifacts.reading(job.known_revision, job.fingerprints.ocr)

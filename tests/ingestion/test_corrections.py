@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
+from ingestion.cli import app
 from ingestion.corrections import CorrectionStore, SourceCorrections
 from ingestion.errors import DocumentRefused
 from ingestion.job import JobOptions, JobStatus
@@ -51,6 +53,23 @@ def test_what_is_taken_back_is_gone_and_the_digest_tells() -> None:
     assert one.without(1) == empty
     with pytest.raises(IndexError, match="no correction 2: 1 in all"):
         one.without(2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--box", "1,2,3", "--level", "1"], "--box '1,2,3' is not x0,y0,x1,y1"),
+        (["--box", "a,b,c,d", "--level", "1"], "--box 'a,b,c,d' is not x0,y0,x1,y1"),
+        (["--box", "nan,2,3,4", "--level", "1"], "x0 < x1 and y0 < y1, from 0 to 999"),
+        (["--box", "1,2,3,4"], "needs a level, a label, a text or an order"),
+        (["--box", "1,2,3,4", "--text", ""], "--text: String should have at least 1 character"),
+        (["--box", "1,2,3,4", "--level", "99"], "--level: Input should be less than or equal to 9"),
+    ],
+)
+def test_a_correction_without_sense_is_a_usage_error_that_says_which(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, ["correct", "manual.pdf", "--page", "1", *arguments])
+    assert done.exit_code == 2
+    assert message in done.stderr
 
 
 def test_damaged_corrections_refuse_their_document_and_no_other(

@@ -129,6 +129,11 @@ def test_the_commands(cli: CliRunner, tmp_path: Path) -> None:
     assert "4 questions about 1 sources, means with 95 % intervals" in shown.stdout
     assert "hybrid    1.000 [1.000, 1.000]" in shown.stdout
     assert html.is_file()
+    cut = json.loads(cli.invoke(app, ["evaluate", str(path), "--chunkers", "--json"]).stdout)
+    assert list(cut["scores"]) == ["dense", "sparse", "hybrid", "structure", "windows"]
+    assert cut["scores"]["structure"]["recall@1"]["mean"] == 1.0
+    assert cut["comparisons"][-1]["better"] == "structure"
+    assert cut["comparisons"][-1]["worse"] == "windows"
     told = json.loads(cli.invoke(app, ["evaluate", str(path), "--json"]).stdout)
     assert told["scores"]["hybrid"]["mrr"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
 
